@@ -50,6 +50,18 @@ def test_an_address_of_other_machines_is_refused(run):
         ("[modles]\n", "modles"),
         ("[models]\na = { to = 'x' }", "models"),
         ("\xff", "utf-8"),
+        ("[model]\n", "there is no field 'model'; did you mean models?"),
+        ("[models]\na = 'openai/x'\nb = 3", "models.b: expected a text, a table or a list, got a whole number"),
+        ("[models]\n'c-*' = ['openai/x', {model = 'openai/x', timout = 1}]", 'models."c-*"[1]: there is no field'),
+        ("[models]\na = []", "models.a: it names no model"),
+        ("[models]\na = 'openaii/x'", "did you mean openai?"),
+        ("[models]\na = {model = 'openai/x', key = 'UNSET_KEY'}", "models.a: the variable UNSET_KEY is not set"),
+        ("[log]\nwhen_full = 'explode'", 'log.when_full: that is none of "drop", "refuse"'),
+        ("[log]\nredact = ['(a']", "log.redact[0]"),
+        ("[log]\nmax_spool = -1", "max_spool: -1 is below zero"),
+        ("[[limits]]\nper = 'user'", 'limits[0].per: that is none of "all", "key", "model", "team"'),
+        ("[[limits]]\ntokens = '10/eon'", "limits[0].tokens"),
+        ("[listen]\nhosts = ['x']", "listen.hosts"),
     ],
 )
 def test_a_configuration_that_is_wrong_names_file_and_place(run, tmp_path, text, said):
@@ -60,6 +72,24 @@ def test_a_configuration_that_is_wrong_names_file_and_place(run, tmp_path, text,
     assert "gateway.toml" in ran.err
     assert said in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_a_database_that_is_none_is_refused_before_anything_is_announced(run, tmp_path):
+    file = tmp_path / "gateway.toml"
+    file.write_text("database = 'mysql://name:secret@x'\n[keys]", "utf-8")
+    ran = run("gateway", str(file), "--port", "0")
+    assert (ran.code, ran.out) == (1, "")
+    assert "postgresql://" in ran.err
+    assert "secret" not in ran.err
+
+
+def test_a_key_that_stands_in_a_configuration_is_not_repeated(run, tmp_path):
+    file = tmp_path / "gateway.toml"
+    file.write_text("[models]\na = {model = 'openai/x', key = 'sk-real-1'}", "utf-8")
+    ran = run("gateway", str(file), "--port", "0")
+    assert (ran.code, ran.out) == (1, "")
+    assert "gateway.toml: models.a: key is the name of a variable" in ran.err
+    assert "sk-real-1" not in ran.err
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

@@ -158,3 +158,15 @@ def test_a_database_that_is_not_there_is_not_made(run, tmp_path, command):
     assert (ran.code, ran.out) == (1, "")
     assert "there is no such database" in ran.err
     assert not place.parent.exists()
+
+
+@pytest.mark.parametrize(("section", "counts"), [("", False), ("[keys]", True), ("[[limits]]\ncost = '1/day'", True)])
+def test_usage_says_when_nothing_is_counted(run, place, tmp_path, section, counts):
+    with closing(open_database(place)):
+        pass
+    config = tmp_path / "gateway.toml"
+    config.write_text(f"database = '{place}'\n{section}", "utf-8")
+    ran = run("gateway", "usage", "--config", config)
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err.startswith("nothing was used")
+    assert ("[keys]" not in ran.err) is counts

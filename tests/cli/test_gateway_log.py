@@ -9,10 +9,12 @@ from contextlib import closing
 
 import httpx
 import pytest
+from msgspec import structs
 
 from palaver import Response, Usage, assistant, tool_call, wires
 from palaver.core.parts import Text
 from palaver.gateway.database import open_database
+from palaver.gateway.keys import GatewayKeys, KeySettings
 from palaver.gateway.log.exchanges import Exchanges
 from tests.gateway.log.logs import Places, answered
 from tests.gateway.running import running, targets, upstream
@@ -77,6 +79,40 @@ def test_exchanges_are_listed_the_newest_first(run, logged, config):
     thread = listed[1]["thread"]
     assert len(run("gateway", "log", "--config", config, "--thread", thread, "--csv").out.splitlines()) == 4
     assert run("gateway", "log", "-n", "1", "--config", config, "--json").out.count("\n") == 1
+
+
+@pytest.mark.row("GW-33")
+def test_the_list_shows_tokens_cost_and_losses_in_80_columns(run, logged, monkeypatch):
+    places, _ = logged
+    monkeypatch.setenv("COLUMNS", "80")
+    head, *_ = [line for line in run("gateway", "log", "--database", places.database).out.splitlines() if line.strip()]
+    assert head.split()[:8] == ["exchange", "at", "model", "status", "in", "out", "USD", "losses"]
+    out = run("gateway", "log", "--database", places.database).out
+    assert out.splitlines()[-1].endswith("asked: in a wider terminal, or with --json")
+    monkeypatch.setenv("COLUMNS", "150")
+    assert "wider terminal" not in run("gateway", "log", "--database", places.database).out
+
+
+def test_keys_have_their_names_in_log_and_stats(run, tmp_path, provider):
+    places = Places(tmp_path)
+    with closing(open_database(places.database)) as database:
+        secret, key = GatewayKeys(database).create("ci")
+    provider.body = wires.get(MODEL).encode_response(answered("No.", model="claude-sonnet-4-5")).body
+    config = structs.replace(places.config(targets(provider.url)), keys=KeySettings())
+    with running(config) as url:
+        body = {"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+        assert httpx.post(f"{url}/v1/messages", json=body, headers={"x-api-key": secret}).status_code == 200
+    (row,) = map(json.loads, run("gateway", "log", "--database", places.database, "--json").out.splitlines())
+    assert (row["key"], row["caller"]) == ("ci", key.caller.key_id)
+    shown = run("gateway", "log", row["id"], "--database", places.database).out
+    assert ["key", "ci"] in [line.split() for line in shown.splitlines()]
+    stats = run("gateway", "stats", "--by", "key", "--database", places.database)
+    assert "ci" in stats.out.split()
+    assert key.caller.key_id not in stats.out
+    (row,) = map(
+        json.loads, run("gateway", "stats", "--by", "key", "--json", "--database", places.database).out.split()
+    )
+    assert (row["key"], row["key_id"]) == ("ci", key.caller.key_id)
 
 
 @pytest.mark.row("GW-09")
@@ -157,6 +193,16 @@ def test_an_exchange_is_sent_again_to_another_model(run, logged, config, provide
     priced = run("replay", asked, "--to", "priced", "--config", config, "--store", places.store, "--json").out
     assert json.loads(priced)["answers"][1]["cost"] > 0
     assert new["calls"] == [{"name": "weather", "arguments": '{"city":"Husum"}'}]
+
+
+@pytest.mark.row("GW-37")
+def test_input_tokens_are_those_of_the_log(run, logged, config, provider):
+    places, ids = logged
+    counted = Usage(input=10, cache_read=85, cache_write=5, output=3)
+    answer = Response(assistant("Rain.", model="m", usage=counted, finish_reason="stop"))
+    provider.body = wires.get(MODEL).encode_response(answer).body
+    ran = run("replay", ids[1], "--to", MODEL, "--config", config, "--store", places.store, "--json")
+    assert json.loads(ran.out)["answers"][1]["input_tokens"] == 100
 
 
 @pytest.mark.row("GW-37")

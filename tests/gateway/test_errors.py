@@ -1,5 +1,7 @@
 """Errors in the shape that a client's official SDK expects, and with the status that makes it wait, retry or stop."""
 
+import gzip
+
 import anthropic
 import cohere
 import httpx
@@ -55,6 +57,35 @@ def test_a_body_that_is_no_request_is_a_400(gateway, provider, wire, body):
     got = httpx.post(f"{gateway}{CALLS[wire, None].path}", content=body)
     assert (got.status_code, provider.asked) == (400, [])
     assert message_of(wire, got.json())
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "words"),
+    [
+        (b'{"model": "m", "messages": [{"role": "user", "content": "a\\ud83d"}]}', {}, r"\ud83d stands alone"),
+        (b'{"model": "m", "messages": [{"role": "user", "content": "\\ud83d b"}]}', {}, r"\ud83d stands alone"),
+        (gzip.compress(b"{}"), {}, "compressed with gzip"),
+        (gzip.compress(b"{}"), {"content-encoding": "gzip"}, "encoding 'gzip'"),
+        (b" ", {}, "the body is empty"),
+        (b'{"model": "m" "messages"}', {}, "JSON is malformed"),
+    ],
+    ids=["half a pair", "half a pair and more", "gzip", "gzip that says so", "empty", "no JSON"],
+)
+@pytest.mark.parametrize("wire", ["openai_chat", "anthropic_messages"])
+def test_a_body_that_cannot_be_read_says_why(gateway, wire, body, headers, words):
+    got = httpx.post(f"{gateway}{path_of(wire, 'm', stream=False)}", content=body, headers=headers)
+    assert got.status_code == (415 if headers else 400)
+    assert words in message_of(wire, got.json())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("wire", ["openai_chat", "anthropic_messages"])
+def test_a_missing_key_of_a_provider_is_named_in_the_log_only(gateway, monkeypatch, caplog, wire, stream):
+    monkeypatch.delenv("MISTRAL_API_KEY", raising=False)
+    body = body_of(wire, "mistral/m", stream=stream)
+    got = httpx.post(f"{gateway}{path_of(wire, 'mistral/m', stream=stream)}", content=body)
+    assert message_of(wire, got.json()) == "the gateway has no key for mistral"
+    assert "MISTRAL_API_KEY" in caplog.text
 
 
 def test_the_official_clients_raise_their_own_errors(gateway, provider):

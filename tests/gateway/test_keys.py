@@ -256,6 +256,28 @@ def test_a_key_asks_for_the_models_in_its_scope_only(guarded, provider, stored):
         assert {each.id for each in client.models.list()} == {"openai_chat", "openai_responses", "cohere_chat"}
 
 
+@pytest.mark.row("GW-30")
+@pytest.mark.parametrize("field", ["models", "Models", "fallbacks", "preset", "mod\\u0065ls"])
+def test_a_key_with_a_scope_names_no_other_models_beside_its_own(guarded, provider, stored, field):
+    provider.headers, provider.body = {"content-type": "application/json"}, answer_of("openai_chat", stream=False)
+    body = f'{{"model": "openai_chat", "messages": [], "{field}": ["openai/other"]}}'
+    for models, status in ([["openai_chat"], 403], [[], 200]):
+        secret = stored.create(uuid.uuid4().hex, models=models).secret
+        headers = {"authorization": f"Bearer {secret}"}
+        got = httpx.post(f"{guarded}/v1/chat/completions", content=body, headers=headers)
+        assert got.status_code == status
+    assert len(provider.asked) == 1
+
+
+def test_a_key_with_a_scope_may_speak_of_models(guarded, provider, stored):
+    provider.headers, provider.body = {"content-type": "application/json"}, answer_of("openai_chat", stream=False)
+    secret = stored.create(uuid.uuid4().hex, models=["openai_chat"]).secret
+    messages = [{"role": "user", "content": 'the field "models", \x00', "models": 1}]
+    body = {"model": "openai_chat", "messages": messages}
+    headers = {"authorization": f"Bearer {secret}"}
+    assert httpx.post(f"{guarded}/v1/chat/completions", json=body, headers=headers).status_code == 200
+
+
 def test_a_model_that_a_key_may_ask_for_falls_back_to_one_that_it_may_not(provider, place, stored):
     secret = stored.create("fallback", models=["fast"]).secret
     every = targets(provider.url)

@@ -6,7 +6,7 @@ from queue import Queue
 import httpx
 import pytest
 
-from palaver.core.errors import OverloadedError, PalaverError, RateLimitError
+from palaver.core.errors import DecodeError, OverloadedError, PalaverError, RateLimitError
 from palaver.gateway import GatewayConfig, Target, gateway_app, read_config
 from palaver.gateway.apis import APIS
 from palaver.gateway.config import Breaker, TargetTimeout
@@ -48,6 +48,30 @@ def test_weights_share_the_sessions_and_the_rest_follows_in_order():
         order = [each.model.id for each in found.find("m", CHAT).order(lambda each=each: f"s{each}")]
         assert sorted(order[:2]) == ["a", "b"]
         assert order[2] == "last"
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "asked", "found"),
+    [
+        ("x-*", "local/x-*", "x-small", "local/x-small"),
+        ("x-*", "local/*", "x-small", "local/small"),
+        ("*", "openrouter/*", "z-ai/glm-5", "openrouter/z-ai/glm-5"),
+        ("*-at-*", "local/*_*", "a-at-b", "local/a_b"),
+        ("*-at-*", "local/*", "a-at-b", "local/a"),
+        ("x-*", "local/fixed", "x-small", "local/fixed"),
+    ],
+)
+def test_a_star_in_a_model_is_what_the_star_of_the_name_matched(name, model, asked, found):
+    target = Target(model=model, url="http://127.0.0.1:1/v1", wire="openai_chat")
+    router = Router(GatewayConfig(models={name: target}), lambda _: "k", Health(Breaker()))
+    assert router.find(asked, CHAT).places[0][0].model.name == found
+
+
+@pytest.mark.parametrize("name", ["x", "x-*"])
+def test_a_model_with_more_stars_than_its_name_is_refused_at_the_start(name):
+    router = Router(GatewayConfig(models={name: "openai/*-*"}), lambda _: None, Health(Breaker()))
+    with pytest.raises(DecodeError, match=r"has more \* than the name"):
+        router.check()
 
 
 @pytest.mark.row("GW-25")

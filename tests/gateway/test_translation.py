@@ -1,5 +1,6 @@
 """What a request and an answer keep on their way between two wires."""
 
+import json
 import re
 
 import httpx
@@ -14,7 +15,7 @@ from palaver.core.tools import ProviderTool
 from palaver.gateway import GatewayConfig, Translation
 from palaver.testing.rules import check_request
 from tests.gateway.running import PROVIDERS, running, targets
-from tests.gateway.test_wires import decoded, path_of
+from tests.gateway.test_wires import answer_of, decoded, path_of
 from tests.gateway.translated import BOTH, PAIRS, answers, ask, asked, written
 
 ANSWER = Response(assistant(Text("Fine."), model="model-1", finish_reason="stop"))
@@ -340,3 +341,55 @@ def test_parallel_calls_are_kept_unless_the_client_forbids_them(gateway, provide
         assert [each.arguments for each in back.message.tool_calls] == [each.arguments for each in wanted]
         if forbids and other in {"openai_chat", "openai_responses", "anthropic_messages"}:
             assert wires.get(other).decode_request(sent).settings.parallel_tool_calls is False
+
+
+HI = {
+    "openai_chat": {"messages": [{"role": "user", "content": "hi"}]},
+    "anthropic_messages": {"max_tokens": 99, "messages": [{"role": "user", "content": "hi"}]},
+    "google_generate": {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]},
+}
+REPEATED = {
+    "background": False,
+    "parallel_tool_calls": True,
+    "reasoning": {"effort": "medium", "summary": None},
+    "service_tier": "default",
+    "store": False,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}, "verbosity": "medium"},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "metadata": {},
+}
+"""What every answer of the Responses API says again of its request."""
+
+
+@pytest.mark.row("GW-09")
+@pytest.mark.parametrize("client_wire", HI)
+def test_what_an_answer_repeats_of_its_request_is_no_loss(gateway, provider, client_wire):
+    text = {"type": "output_text", "text": "Hi.", "annotations": [], "logprobs": []}
+    message = {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [text]}
+    usage = {"input_tokens": 9, "output_tokens": 1, "total_tokens": 10}
+    answer = {"id": "r", "object": "response", "created_at": 1, "status": "completed", "model": "m", **REPEATED}
+    provider.headers = {"content-type": "application/json"}
+    provider.body = json.dumps({**answer, "output": [message], "usage": usage}).encode()
+    path = path_of(client_wire, "openai_responses", stream=False)
+    got = httpx.post(f"{gateway}{path}", json={"model": "openai_responses", **HI[client_wire]})
+    assert got.status_code == 200
+    assert "Hi." in got.text
+    assert "palaver-losses" not in got.headers
+
+
+@pytest.mark.row("GW-09")
+def test_probabilities_that_a_client_asks_for_are_a_loss(gateway, provider):
+    answer = json.loads(answer_of("openai_chat", stream=False))
+    for choice in answer["choices"]:
+        choice["logprobs"] = {"content": [{"token": "Hi", "logprob": -0.1, "bytes": None, "top_logprobs": []}]}
+    provider.headers = {"content-type": "application/json"}
+    provider.body = json.dumps(answer).encode()
+    body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}], "generationConfig": {"responseLogprobs": True}}
+    path = path_of("google_generate", "openai_chat", stream=False)
+    got = [httpx.post(f"{gateway}{path}", json=each) for each in (body, {**body, "generationConfig": {}})]
+    losses = [int(each.headers.get("palaver-losses", "0")) for each in got]
+    assert losses[0] > losses[1]

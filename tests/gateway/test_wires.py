@@ -118,7 +118,7 @@ def test_of_the_headers_only_those_of_the_wire_are_handed_on(gateway, provider):
 def test_names_with_patterns_and_lists_are_asked_in_their_order(provider, monkeypatch):
     monkeypatch.setenv("PALAVER_TEST_KEY", "secret-1")
     down = Target(model="local/down", url="http://127.0.0.1:1/v1", wire="openai_chat", key="PALAVER_TEST_KEY")
-    star = Target(model="local/*", url=f"{provider.url}/v1", wire="openai_chat", key="PALAVER_TEST_KEY")
+    star = Target(model="local/gpt-*", url=f"{provider.url}/v1", wire="openai_chat", key="PALAVER_TEST_KEY")
     provider.body, provider.headers = answer_of("openai_chat", stream=False), {"content-type": "application/json"}
     config = GatewayConfig(models={"gpt-*": [down, star], "gpt-5": "ollama/none"}, only_listed=True)
     with running(config) as url:

@@ -20,6 +20,7 @@ import logging
 import signal
 import sys
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -120,17 +121,22 @@ async def _serve(config: GatewayConfig, host: str, bound: socket.socket, file: P
     from palaver.gateway.packages import check_packages
 
     check_packages()
+    from palaver.gateway.config import naming
     from palaver.gateway.live import LiveGateway
     from palaver.gateway.server import serve as run_server
 
-    url = f"http://{listener.place(host, bound.getsockname()[1])}"
-    echo(f"{url} speaks the APIs of OpenAI, Anthropic, Google, Amazon Bedrock, Cohere and Ollama")
-    echo("palaver gateway --for CLIENT prints how a program uses it: " + ", ".join(each.name for each in CLIENTS))
     _show_access_log()
     _raise_file_limit()
-    live = LiveGateway(config, key_store.provider_key)
-    ended = await run_server(live, bound, file=file, watch=watch, report=_report)
+    with naming(file):
+        live = LiveGateway(config, key_store.provider_key)
+        live.on_start = partial(_announce, f"http://{listener.place(host, bound.getsockname()[1])}")
+        ended = await run_server(live, bound, file=file, watch=watch, report=_report)
     return _INTERRUPTED if ended == signal.SIGINT else 0
+
+
+def _announce(url: str) -> None:
+    echo(f"{url} speaks the APIs of OpenAI, Anthropic, Google, Amazon Bedrock, Cohere and Ollama")
+    echo("palaver gateway --for CLIENT prints how a program uses it: " + ", ".join(each.name for each in CLIENTS))
 
 
 def _raise_file_limit() -> None:

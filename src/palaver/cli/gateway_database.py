@@ -57,6 +57,13 @@ def opened(config: str | None, location: str | None, *, create: bool = False) ->
         database.close()
 
 
+def key_names(database: Database) -> dict[str, str]:
+    """Return the names of all keys by their ids, also of those that are revoked. Raises ``PalaverError``."""
+    from palaver.gateway.keys import GatewayKeys
+
+    return {each.caller.key_id: each.caller.name for each in GatewayKeys(database).list()}
+
+
 def span(text: str) -> int | None:
     """Return the milliseconds of ``30d``, ``12h`` and the like; ``None`` for another text."""
     found = _SPAN.fullmatch(text.strip().lower())

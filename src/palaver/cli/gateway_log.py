@@ -9,6 +9,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from palaver.gateway.log.exchanges import ExchangeSummary, StoredExchange
 
 _BODIES: Final = ("request", "sent", "received", "returned")
+_YEAR: Final = len("2030-")
+"""What is left out of the times of a list."""
 _FIELDS: Final = ("id", "at", "api", "asked", "model", "status", "outcome", "thread")
 
 
@@ -56,11 +59,12 @@ def log(
 
         table = Exchanges(opened)
         if id is not None:
-            _show(table.read(id), body, form)
+            _show(table.read(id), body, form, gateway_database.key_names(opened))
             return
         found = table.recent(number, thread=thread)
+        names = gateway_database.key_names(opened) if form is not None else {}
     if form is not None:
-        rows.write([structs.asdict(each) for each in found], form, _FIELDS)
+        rows.write([_summary(each, names) for each in found], form, _FIELDS)
     elif found:
         _list(found)
     else:
@@ -71,25 +75,28 @@ def _list(found: list[ExchangeSummary]) -> None:
     listing = Listing(
         Column("exchange"),
         Column("at"),
-        Column("asked", narrow="fold"),
         Column("model", narrow="fold"),
         Column("status", "right"),
-        *[Column(name, "right", optional=True) for name in ("in", "out", "USD", "s", "losses")],
+        *[Column(name, "right") for name in ("in", "out", "USD", "losses")],
+        Column("s", "right", optional=True),
         Column("thread", optional=True),
+        Column("asked", optional=True),
+        padding=0,
+        note="in a wider terminal, or with --json",
     )
     for each in found:
         listing.add(
             Text(each.id[-12:], "bold"),
-            when(each.at),
-            safe_line(each.asked),
-            safe_line(each.model or "-"),
+            when(each.at)[_YEAR:],
+            safe_line(each.model or each.asked),
             Text(str(each.status or each.outcome), "" if each.outcome == "answered" else "red"),
             _number((each.input or 0) + (each.cache_read or 0) + (each.cache_write or 0)),
             _number((each.output or 0) + (each.reasoning or 0)),
             "" if each.cost is None else f"{each.cost:.4f}",
-            "" if each.seconds is None else f"{each.seconds:.1f}",
             _number(each.losses),
+            "" if each.seconds is None else f"{each.seconds:.1f}",
             "" if each.thread is None else stores.short(each.thread),
+            safe_line(each.asked),
         )
     console().print(listing, crop=False)
 
@@ -98,27 +105,32 @@ def _number(value: int) -> str:
     return f"{value:,}" if value else ""
 
 
-def _show(found: StoredExchange, body: str | None, form: Form | None) -> None:
+def _summary(found: ExchangeSummary, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a summary as JSON values, with the name of its key beside the id of that."""
+    return {**structs.asdict(found), "key": names.get(found.caller or "")}
+
+
+def _show(found: StoredExchange, body: str | None, form: Form | None, names: Mapping[str, str]) -> None:
     if body is not None:
         if found.bodies is None:
             bad_input(found.summary.id, "the log keeps no bodies of it")
         files.write(files.STDIO, getattr(found.bodies, body))
     elif form is not None:
-        rows.write([_row(found)], form)
+        rows.write([_row(found, names)], form)
     else:
-        _draw(found)
+        _draw(found, names)
 
 
-def _row(found: StoredExchange) -> dict[str, Any]:
+def _row(found: StoredExchange, names: Mapping[str, str]) -> dict[str, Any]:
     details: dict[str, Any] = json.decode(json.encode(found.receipt))
     sizes = {} if found.bodies is None else {name: len(getattr(found.bodies, name)) for name in _BODIES}
-    return {**structs.asdict(found.summary), **details, "losses": details.get("losses", []), "bytes": sizes}
+    return {**_summary(found.summary, names), **details, "losses": details.get("losses", []), "bytes": sizes}
 
 
-def _draw(found: StoredExchange) -> None:
+def _draw(found: StoredExchange, names: Mapping[str, str]) -> None:
     out, summary = console(), found.summary
     out.print(Text(summary.id, "bold"), soft_wrap=True)
-    for name, value in _row(found).items():
+    for name, value in _row(found, names).items():
         if value is None or value in ([], {}, "") or name in {"id", "losses", "attempts"}:
             continue
         value = round(value, 6) if isinstance(value, float) else value  # noqa: PLW2901 (the same figure)

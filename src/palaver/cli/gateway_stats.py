@@ -5,10 +5,11 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 import click
-from msgspec import Struct, structs
+from msgspec import structs
 from rich.text import Text
 
 from palaver.cli import gateway_database, rows
@@ -18,7 +19,7 @@ from palaver.cli.tables import Column, Listing
 from palaver.cli.terminal import console, echo, safe_line
 
 if TYPE_CHECKING:
-    from palaver.gateway.log.exchanges import Group
+    from palaver.gateway.log.exchanges import ExchangeSums, Group
 
 _GROUPS: Final = ("model", "name", "api", "key", "team", "day", "outcome")
 
@@ -34,33 +35,35 @@ def stats(*, by: str, since: str | None, form: Form | None, config: str | None, 
         from palaver.gateway.log.exchanges import Exchanges
 
         found = Exchanges(opened).sums(cast("Group", by), since=gateway_database.since(since))
+        names = gateway_database.key_names(opened) if by == "key" else {}
     if form is not None:
-        rows.write([{by: each.group, **_figures(each)} for each in found], form, (by, "exchanges", "answered", "cost"))
+        rows.write([_row(each, by, names) for each in found], form, (by, "exchanges", "answered", "cost"))
         return
     if not found:
         echo("nothing is logged", err=True)
         return
     listing = Listing(
-        Column(by, narrow="fold"),
-        *[Column(name, "right") for name in ("exchanges", "answered", "in", "out", "USD")],
-        *[Column(name, "right", optional=True) for name in ("cached", "losses", "s")],
+        Column(by),
+        *[Column(name, "right") for name in ("exchanges", "answered", "in", "out", "USD", "losses")],
+        *[Column(name, "right", optional=True) for name in ("cached", "s")],
+        note="in a wider terminal, or with --json",
     )
     for each in found:
         listing.add(
-            Text(safe_line(each.group or "-"), "bold"),
+            Text(safe_line(names.get(each.group, each.group) or "-"), "bold"),
             f"{each.exchanges:,}",
             f"{each.answered:,}",
             f"{each.input + each.cache_read + each.cache_write:,}",
             f"{each.output + each.reasoning:,}",
             "" if each.cost is None else f"{each.cost:,.4f}",
-            f"{each.cache_read:,}",
             f"{each.losses:,}",
+            f"{each.cache_read:,}",
             "" if each.seconds is None else f"{each.seconds:.1f}",
         )
     console().print(listing, crop=False)
 
 
-def _figures(each: object) -> dict[str, object]:
-    figures = structs.asdict(cast("Struct", each))
-    del figures["group"]
-    return figures
+def _row(each: ExchangeSums, by: str, names: Mapping[str, str]) -> dict[str, object]:
+    figures = structs.asdict(each)
+    group = figures.pop("group")
+    return {by: names.get(group, group), **({"key_id": group} if by == "key" else {}), **figures}

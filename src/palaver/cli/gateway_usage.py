@@ -14,6 +14,7 @@ from palaver.cli.rows import Form
 from palaver.cli.tables import Column, Listing
 from palaver.cli.terminal import console, echo, safe_line
 
+_UNCOUNTED = " that is counted here: that needs [keys] or [[limits]]; palaver gateway stats sums up the log"
 _FIELDS = ("key", "team", "model", "requests", "input_tokens", "output_tokens", "cost", "unpriced")
 
 
@@ -43,12 +44,12 @@ def usage(
         rows.write([structs.asdict(each) for each in found], form, _FIELDS)
         return
     if not found:
-        echo("nothing was used", err=True)
+        echo(f"nothing was used{_UNCOUNTED}" if config is None or not _counts(config) else "nothing was used", err=True)
         return
     listing = Listing(
         Column("key"),
         Column("team", optional=True),
-        Column("model", narrow="fold"),
+        Column("model"),
         *[Column(name, "right") for name in ("requests", "input", "output", "USD")],
     )
     for each in found:
@@ -56,3 +57,11 @@ def usage(
         amounts = [f"{amount:,}" for amount in (each.requests, each.input_tokens, each.output_tokens)]
         listing.add(Text(each.key or "-", "bold"), each.team or "-", safe_line(each.model), *amounts, cost)
     console().print(listing, crop=False)
+
+
+def _counts(config: str) -> bool:
+    """Whether a gateway with this configuration counts what is used."""
+    from palaver.gateway.config import read_config
+
+    found = read_config(config)
+    return found.keys is not None or bool(found.limits)

@@ -54,7 +54,9 @@ class _Answer(NamedTuple):
             "text": self.message.text,
             "calls": calls,
             "finish_reason": self.message.finish_reason,
-            "input_tokens": None if usage is None else (usage.input or 0) + (usage.cache_read or 0),
+            "input_tokens": None
+            if usage is None
+            else sum([each or 0 for each in (usage.input, usage.cache_read, usage.cache_write)]),
             "output_tokens": None if usage is None else (usage.output or 0) + (usage.reasoning or 0),
             "cost": cost(usage, prices_of(self.model)),
             "seconds": self.seconds,

@@ -4,6 +4,7 @@
   ``_LEAST`` cells, or what they need.
 - When a table is too wide, its optional columns are left out, the last first. When that is not enough, each row becomes
   a line with its first cell, and a line with the others. So a name that is typed again is never cut or broken.
+- With ``note``, a line below a table names the columns that were left out.
 - Print a listing with ``crop=False``: a long name is left to the terminal, which breaks it without a line break.
 
 Stability: experimental.
@@ -48,10 +49,11 @@ def table(padding: int = 1) -> Table:
 class Listing:
     """Rows under columns. It draws itself as a table where there is room, else as a block for each row."""
 
-    def __init__(self, *columns: Column, padding: int = 1) -> None:
-        """Start without rows; ``padding`` is the space after a column."""
+    def __init__(self, *columns: Column, padding: int = 1, note: str = "") -> None:
+        """Start without rows. ``padding`` is the space after a column; ``note`` says where left out ones are seen."""
         self._columns = columns
         self._padding = padding
+        self._note = note
         self._rows: list[tuple[Text, ...]] = []
 
     def add(self, *cells: str | Text) -> None:
@@ -68,6 +70,9 @@ class Listing:
                 return
             shown.remove(optional[-1])
         yield self._table(shown)
+        hidden = [each.name for place, each in enumerate(self._columns) if place not in shown]
+        if self._note and hidden:
+            yield Text(f"{', '.join(hidden)}: {self._note}", "dim")
 
     def _width(self, shown: Sequence[int]) -> int:
         """Return the least width of a table of these columns."""

@@ -34,13 +34,13 @@ from starlette.types import ASGIApp
 
 from palaver.core.errors import PalaverError
 from palaver.gateway.apis import APIS
-from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error, status_kind
+from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error
 from palaver.gateway.config import GatewayConfig
 from palaver.gateway.counts import count_routes
 from palaver.gateway.credentials import without_credentials
 from palaver.gateway.exchange import Exchange
 from palaver.gateway.health import show_health
-from palaver.gateway.http_io import error_response, field_value, read_body
+from palaver.gateway.http_io import error_response, field_value, read_body, refusal
 from palaver.gateway.keep_alive import StreamSender
 from palaver.gateway.keys import allowed, secret_hash
 from palaver.gateway.live import LiveGateway
@@ -127,12 +127,9 @@ async def _root(_: Request) -> Response:
 async def _metrics(live: LiveGateway, request: Request) -> Response:
     """Answer with what Prometheus reads."""
     try:
-        live.gateway.access.check_origin(request)
-        await live.gateway.caller(APIS[0], request.headers, request.url.query)
-    except Refused as error:
-        return error.response()
-    except PalaverError as error:
-        return error_response(APIS[0], api_error(error))
+        await live.gateway.caller(APIS[0], request)
+    except (Refused, PalaverError) as error:
+        return refusal(APIS[0], error)
     found = live.gateway.component(Metrics)
     if found is None:
         return Response("there are no metrics: telemetry.metrics is false\n", 404, media_type="text/plain")
@@ -152,18 +149,14 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 async def _list(live: LiveGateway, path: str, request: Request) -> Response:
     """List the models that the configuration names."""
-    try:
-        live.gateway.access.check_origin(request)
-    except Refused as error:
-        return error.response()
     gateway = live.gateway
     listings = [(api, each) for api in APIS for each in api.listings if each.path == path]
     chosen = next((each for each in listings if each[1].header and each[1].header in request.headers), None)
     api, listing = chosen or next(each for each in listings if each[1].header is None)
     try:
-        caller = await gateway.caller(api, request.headers, request.url.query)
-    except PalaverError as error:
-        return error_response(api, api_error(error))
+        caller = await gateway.caller(api, request)
+    except (Refused, PalaverError) as error:
+        return refusal(api, error)
     return Response(json.encode(listing.write(allowed(caller, gateway.router.names))), media_type="application/json")
 
 
@@ -177,8 +170,8 @@ class _Endpoint:
         self._call = call
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (refusal := self._live.refusal()) is not None:
-            await error_response(self._api, refusal, {"connection": "close"})(scope, receive, send)
+        if (full := self._live.refusal()) is not None:
+            await error_response(self._api, full, {"connection": "close"})(scope, receive, send)
             return
         with self._live.exchange() as gateway, suppress(ClientDisconnect):
             response = await _answer(gateway, self._api, self._call, Request(scope, receive, send))
@@ -188,15 +181,12 @@ class _Endpoint:
 async def _answer(gateway: Gateway, api: ClientApi, call: Call, request: Request) -> AnswerResponse | Response:
     """Answer a call. The answer itself is asked for when it is sent."""
     try:
-        gateway.access.check_origin(request)
-        caller = await gateway.caller(api, request.headers, request.url.query)
+        caller = await gateway.caller(api, request)
         body = await read_body(request, gateway.config.listen)
         named = request.path_params["model"] if call.names_model else None
         model, stream = read_head(body, api, model=named, stream=call.stream)
-    except Refused as error:
-        return error_response(api, ApiError(error.status, status_kind(error.status), error.message))
-    except PalaverError as error:
-        return error_response(api, api_error(error))
+    except (Refused, PalaverError) as error:
+        return refusal(api, error)
     headers = without_credentials(request.headers.items())
     asked = ClientRequest(
         api=api, model=model, stream=stream, body=body, headers=headers, query=_query(request.url.query)

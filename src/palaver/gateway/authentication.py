@@ -15,11 +15,13 @@ Stability: experimental.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
 
 import anyio
+import msgspec
 
 from palaver.core.errors import StoreError
 from palaver.gateway.client_api import RefusedError
@@ -46,6 +48,10 @@ PATIENCE: Final = 0.5
 WRITTEN: Final = 30.0
 _MOST: Final = 10_000
 _LOGGER: Final = logging.getLogger("palaver.gateway")
+_NAME_MODELS: Final = frozenset({"models", "fallbacks", "preset"})
+"""https://openrouter.ai/docs/guides/routing/model-fallbacks, and Anthropic's own ``fallbacks``."""
+_FIELD: Final = re.compile(rb'"(?:models|fallbacks|preset)"|\\u00[4-7]', re.IGNORECASE)
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _HINT: Final = "palaver gateway keys create NAME makes one"
 
 
@@ -115,6 +121,10 @@ class Authentication(Component):
                 raise RefusedError("authentication", f"no key was sent; {_HINT}")
         elif not caller.may_ask(model):
             raise RefusedError("forbidden", f"the key {caller.name} may not ask for the model {model[:200]!r}")
+        elif caller.models and (field := _other_models(record.request.body)) is not None:
+            raise RefusedError(
+                "forbidden", f"the key {caller.name} may ask for some models only, and {field} may name others"
+            )
 
     async def _find(self, hash: bytes) -> VirtualKey | None:
         found = self._found.get(hash)
@@ -179,3 +189,10 @@ class Authentication(Component):
         except StoreError as error:
             _LOGGER.warning("when keys were used cannot be written: %s", error)
             self._used = used | self._used
+
+
+def _other_models(body: bytes) -> str | None:
+    """Return the field of a request in which its provider looks for other models than the one it names."""
+    if not _FIELD.search(body):
+        return None
+    return next((name for name in _FIELDS.decode(body) if name.casefold() in _NAME_MODELS), None)

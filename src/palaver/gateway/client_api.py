@@ -206,6 +206,8 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     write_error: Callable[[ApiError], tuple[Any, Mapping[str, str]]]
     """Returns the body, and headers of its own."""
     listings: tuple[Listing, ...] = ()
+    unmissed: frozenset[str] = frozenset()
+    """Fields of its answers that no client of another API misses: they repeat the request, or tell of the server."""
     reasoning: ReasoningForm = ReasoningForm()
     additions: Additions = Additions()
     lookups: tuple[Lookup, ...] = ()
@@ -268,6 +270,11 @@ def status_kind(status: int) -> ErrorKind:
     return _STATUS_KINDS.get(status, "invalid" if status < 500 else "server")  # noqa: PLR2004 (the server failed)
 
 
+def is_unsigned(error: PalaverError) -> bool:
+    """Whether a model was not asked, since the gateway has no key for its provider."""
+    return isinstance(error, AuthenticationError) and error.status is None and error.code is None
+
+
 def api_error(error: PalaverError) -> ApiError:
     """Return what a client is told about an error. The provider's own status is kept, where it is one of an error."""
     if isinstance(error, RefusedError):
@@ -275,6 +282,8 @@ def api_error(error: PalaverError) -> ApiError:
     status, kind = _kind_of(error)
     if not isinstance(error, ProviderError):
         return ApiError(status, kind, _sayable(error))
+    if is_unsigned(error):
+        return ApiError(status, kind, f"the gateway has no key for {error.wire or 'the provider'}")
     status = error.status if error.status is not None and error.status in ERROR_STATUSES else status
     kind = _STATUS_KINDS.get(status, kind if status < 500 else "server")  # noqa: PLR2004 (the provider failed)
     return ApiError(status, kind, _sayable(error), error.retry_after, error.code)

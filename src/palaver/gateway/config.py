@@ -5,7 +5,7 @@
 
     [models]                          # what clients ask for, and what is asked instead, in order
     "fast" = "groq/llama-3.3-70b-versatile"
-    "claude-*" = ["anthropic/*", "openai/gpt-5.5"]
+    "claude-*" = ["anthropic/claude-*", "openai/gpt-5.5"]
     "own" = { model = "local/qwen3", url = "http://127.0.0.1:8000/v1", wire = "openai_chat:vllm" }
     "shared" = [                      # three quarters and a quarter of the sessions, and a last resort
         { model = "anthropic/claude-sonnet-5", weight = 3 },
@@ -16,7 +16,7 @@
 Rules:
 
 - A name on the left is exact, or a pattern in which ``*`` stands for any text. An exact name wins, then the pattern
-  with the most letters. ``*`` on the right stands for what the client asked for, without its provider.
+  with the most letters. ``*`` on the right stands for what the ``*`` on the left matched.
 - A name that no line knows is taken as it is when it has a provider (``openai/gpt-…``). Without one, the provider whose
   API the client speaks is meant. ``only_listed`` refuses both.
 - A list is the order in which models are asked. Neighbours with a ``weight`` and the same ``order`` share one place:
@@ -29,13 +29,16 @@ Stability: experimental.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
 
-from palaver.core.errors import DecodeError
+from palaver.core.errors import DecodeError, MessageError
+from palaver.gateway.config_errors import explained
 from palaver.gateway.keys import KeySettings
 from palaver.gateway.limits import LimitRule
 from palaver.gateway.log.options import LogOptions
@@ -142,11 +145,28 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def read_config(file: str | Path) -> GatewayConfig:
     """Read the configuration in ``file``. Raises ``DecodeError`` that names the file and the place."""
-    path = Path(file)
+    path, found = Path(file), dict[str, Any]()
+    with naming(path):
+        try:
+            found = tomllib.loads(path.read_text("utf-8"))
+            return msgspec.convert(found, GatewayConfig)
+        except OSError as error:
+            raise DecodeError((error.strerror or str(error)).lower()) from None
+        except msgspec.ValidationError as error:
+            place, reason = explained(error, found, GatewayConfig)
+            raise DecodeError(reason, path=place) from None
+        except (ValueError, RecursionError) as error:  # of TOML, of UTF-8
+            raise DecodeError(str(error)) from None
+
+
+@contextmanager
+def naming(file: Path | None) -> Generator[None]:
+    """Name the file in an error of its content."""
     try:
-        found: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
-        return msgspec.convert(found, GatewayConfig)
-    except OSError as error:
-        raise DecodeError((error.strerror or str(error)).lower(), source=str(path)) from None
-    except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, of a field
-        raise DecodeError(str(error), source=str(path)) from None
+        yield
+    except DecodeError as error:
+        if file is not None and not error.source:
+            error.source = str(file)
+        raise
+    except MessageError as error:
+        raise (error if file is None else DecodeError(str(error), source=str(file))) from None

@@ -27,9 +27,9 @@ from starlette.routing import Route
 from palaver.core.errors import CapabilityError, PalaverError
 from palaver.gateway import same_wire
 from palaver.gateway.apis import APIS
-from palaver.gateway.client_api import ApiError, ClientApi, Count, api_error, status_kind
+from palaver.gateway.client_api import ClientApi, Count, api_error
 from palaver.gateway.credentials import without_credentials
-from palaver.gateway.http_io import error_response, read_body
+from palaver.gateway.http_io import error_response, read_body, refusal
 from palaver.gateway.record import ClientRequest, Record
 from palaver.gateway.request_body import read_head
 from palaver.models.catalogue import rates_of
@@ -57,19 +57,16 @@ def count_routes(live: LiveGateway) -> list[Route]:
 
 
 async def _answer(live: LiveGateway, api: ClientApi, row: Count, request: Request) -> Response:
-    if (refusal := live.refusal()) is not None:
-        return error_response(api, refusal, {"connection": "close"})
+    if (full := live.refusal()) is not None:
+        return error_response(api, full, {"connection": "close"})
     with live.exchange() as gateway:
         try:
-            gateway.access.check_origin(request)
-            caller = await gateway.caller(api, request.headers, request.url.query)
+            caller = await gateway.caller(api, request)
             sent = await read_body(request, gateway.config.listen)
             body = _unwrapped(sent, row.inside)
             model, _ = read_head(body, api, model=request.path_params.get("model"), stream=False)
-        except Refused as error:
-            return error_response(api, ApiError(error.status, status_kind(error.status), error.message))
-        except PalaverError as error:
-            return error_response(api, api_error(error))
+        except (Refused, PalaverError) as error:
+            return refusal(api, error)
         except ClientDisconnect:
             return Response(status_code=499)
         headers = without_credentials(request.headers.items())

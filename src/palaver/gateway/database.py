@@ -86,7 +86,11 @@ def open_database(location: str, *, schema: str = SCHEMA) -> Database:
 
     Raises ``StoreError``.
     """
-    return PostgresDatabase(location, schema) if location.startswith(_POSTGRES) else SQLiteDatabase(location)
+    if location.startswith(_POSTGRES):
+        return PostgresDatabase(location, schema)
+    if "://" in location:
+        raise StoreError(f"{location.partition('://')[0]}://…: a database is a path of SQLite, or postgresql://…")
+    return SQLiteDatabase(location)
 
 
 def _upgrade(transaction: Transaction, part: str, migrations: Migrations) -> None:

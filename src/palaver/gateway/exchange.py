@@ -15,13 +15,15 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import logging
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from palaver.core.errors import DecodeError, PalaverError, ProviderError
 from palaver.gateway import same_wire
+from palaver.gateway.client_api import is_unsigned
 from palaver.gateway.record import Attempt
 from palaver.models.fallback import hop_of
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from palaver.gateway.record import Record
     from palaver.gateway.router import Candidate, Chain
     from palaver.gateway.translation import Translator
+
+_LOGGER: Final = logging.getLogger("palaver.gateway")
 
 
 class Exchange:
@@ -85,6 +89,8 @@ class Exchange:
         try:
             response = await (same_wire.ask if same else self._translator.ask)(model, record, self._open)
         except PalaverError as error:
+            if is_unsigned(error):
+                _LOGGER.warning("%s", error)
             found = _of_model(error, record)
             record.attempts.append(Attempt(model.name, model.endpoint.wire, found, record.retries, record.target))
             raise found from error.__cause__

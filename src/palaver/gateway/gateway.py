@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -32,6 +32,8 @@ from palaver.gateway.translation import Translator
 from palaver.serve.http.access import ANY, Access
 
 if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+
     from palaver.gateway.client_api import ClientApi
     from palaver.gateway.client_response import ClientResponse
     from palaver.gateway.config import GatewayConfig
@@ -80,10 +82,14 @@ class Gateway:
         """Return the component of a class; ``None`` where the configuration asks for none."""
         return next((each for each in self.components if isinstance(each, kind)), None)
 
-    async def caller(self, api: ClientApi, headers: Mapping[str, str], query: str) -> Caller | None:
-        """Return whose key a request has; ``None`` where it needs none. Raises ``RefusedError``."""
+    async def caller(self, api: ClientApi, request: HTTPConnection) -> Caller | None:
+        """Return whose key a request has; ``None`` where it needs none.
+
+        Raises ``RefusedError``, and ``Refused`` for a page of another site.
+        """
+        self.access.check_origin(request)
         check = self.component(Authentication)
-        return None if check is None else await check.caller(find_credential(api, headers, query))
+        return None if check is None else await check.caller(find_credential(api, request.headers, request.url.query))
 
     async def admit(self, record: Record) -> None:
         """Ask every component. Raises ``PalaverError``."""

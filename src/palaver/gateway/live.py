@@ -119,6 +119,8 @@ class LiveGateway:
         self.draining = False
         self.failure: Exception | None = None
         """Why it could not start."""
+        self.on_start: Callable[[], None] = lambda: None
+        """Called when every component runs."""
 
     @property
     def gateway(self) -> Gateway:
@@ -145,6 +147,7 @@ class LiveGateway:
             except Exception as error:  # noqa: BLE001 (raised below, outside of the group, which would wrap it)
                 self.failure = error
             else:
+                self.on_start()
                 try:
                     yield
                 finally:

@@ -16,8 +16,7 @@ from starlette.routing import Route
 
 from palaver.core.errors import PalaverError, UnknownNameError
 from palaver.gateway.apis import APIS
-from palaver.gateway.client_api import api_error
-from palaver.gateway.http_io import error_response, read_body
+from palaver.gateway.http_io import read_body, refusal
 from palaver.gateway.keys import allowed
 from palaver.gateway.request_body import read_head
 from palaver.serve.http.errors import Refused
@@ -45,27 +44,21 @@ async def _show(live: LiveGateway, path: str, request: Request) -> Response:
     api, lookup = (chosen or [row for row in rows if row[1].header is None])[0]
     gateway = live.gateway
     try:
-        gateway.access.check_origin(request)
-        caller = await gateway.caller(api, request.headers, request.url.query)
+        caller = await gateway.caller(api, request)
         name = request.path_params.get("model")
         if name is None:
             name, _ = read_head(await read_body(request, gateway.config.listen), api, model=None, stream=False)
         gateway.router.find(name, api)
         if not allowed(caller, [name]):
             raise UnknownNameError(f"no model {name!r}")
-    except Refused as error:
-        return error.response()
-    except PalaverError as error:
-        return error_response(api, api_error(error))
+    except (Refused, PalaverError) as error:
+        return refusal(api, error)
     return Response(json.encode(lookup.write(name)), media_type="application/json")
 
 
 async def _answer_alike(live: LiveGateway, api: ClientApi, body: Any, request: Request) -> Response:
     try:
-        live.gateway.access.check_origin(request)
-        await live.gateway.caller(api, request.headers, request.url.query)
-    except Refused as error:
-        return error.response()
-    except PalaverError as error:
-        return error_response(api, api_error(error))
+        await live.gateway.caller(api, request)
+    except (Refused, PalaverError) as error:
+        return refusal(api, error)
     return Response(json.encode(body), media_type="application/json")

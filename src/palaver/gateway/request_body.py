@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from palaver.core.errors import DecodeError
+from palaver.gateway.http_io import body_fault
 from palaver.gateway.patterns import LONGEST_NAME
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def read_head(body: bytes, api: ClientApi, *, model: str | None, stream: bool | 
     try:
         head = _HEAD.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DecodeError(str(error), source=api.wire) from None
+        raise DecodeError(body_fault(body, error), source=api.wire) from None
     name = head.model if model is None else model
     if not name:
         raise DecodeError("no model is named", path=_MODEL, source=api.wire)

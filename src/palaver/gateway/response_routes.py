@@ -17,8 +17,8 @@ from starlette.routing import Route
 
 from palaver.core.errors import DecodeError, NotFoundError, PalaverError
 from palaver.gateway.apis import responses
-from palaver.gateway.client_api import ApiError, api_error, status_kind
-from palaver.gateway.http_io import error_response, read_body
+from palaver.gateway.client_api import ApiError
+from palaver.gateway.http_io import error_response, read_body, refusal
 from palaver.gateway.response_table import ResponseTable, input_items
 from palaver.gateway.stored_responses import StoredResponses, caller_id
 from palaver.serve.http.errors import Refused
@@ -50,16 +50,13 @@ async def _handle(live: LiveGateway, answer: _Answer, request: Request) -> Respo
     """Answer a request, or refuse it in the shape of the API."""
     gateway = live.gateway
     try:
-        gateway.access.check_origin(request)
-        caller = await gateway.caller(responses.API, request.headers, request.url.query)
+        caller = await gateway.caller(responses.API, request)
         body = await read_body(request, gateway.config.listen)
         made = await to_thread(answer, _table_of(gateway), request, caller_id(caller), body)
-    except Refused as error:
-        return error_response(responses.API, ApiError(error.status, status_kind(error.status), error.message))
     except NotFoundError as error:
         return error_response(responses.API, ApiError(404, "not_found", str(error)))
-    except PalaverError as error:
-        return error_response(responses.API, api_error(error))
+    except (Refused, PalaverError) as error:
+        return refusal(responses.API, error)
     return Response(bytes(made) if isinstance(made, Raw) else json.encode(made), media_type="application/json")
 
 

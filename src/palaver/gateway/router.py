@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec import structs
 
-from palaver.core.errors import DecodeError, PalaverError, UnknownNameError, excerpt
+from palaver.core.errors import DecodeError, PalaverError, UnknownNameError
 from palaver.gateway.config import Target
 from palaver.gateway.patterns import LONGEST_NAME
 from palaver.models import Model, Retry, Timeouts, providers
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 FindKey: TypeAlias = "Callable[[str], str | None]"
 _WORD: Final = re.compile(r"[A-Za-z0-9._-]+")
 """What may be the name of a provider."""
+_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 _KNOWN: Final = 1000
 """How many names are kept with their models."""
 _LONGEST_WAIT: Final = 10.0
@@ -106,8 +107,10 @@ class Router:
             if not targets:
                 raise DecodeError("it names no model", path=path)
             for each in targets:
+                if each.model.count("*") > name.count("*"):
+                    raise DecodeError(f"{each.model!r} has more * than the name", path=path)
                 if each.key is not None and each.key not in os.environ:
-                    raise DecodeError(f"the variable {excerpt(each.key)!r} is not set", path=path)
+                    raise DecodeError(_unset(each.key), path=path)
                 try:
                     if "*" not in each.model:
                         self._model(each, each.wire or "", alone=True)
@@ -141,7 +144,7 @@ class Router:
         Names that lead to one model of the configuration are counted together: those of a pattern as the pattern.
         """
         try:
-            route, targets = self._targets(name, api.provider_name)
+            route, targets, _ = self._targets(name, api.provider_name)
         except UnknownNameError:
             return name
         if route is None:
@@ -149,15 +152,13 @@ class Router:
         return name if all("*" in each.model for each in targets) else route
 
     def _chain(self, name: str, api: ClientApi) -> Chain:
-        route, targets = self._targets(name, api.provider_name)
-        first, _, rest = name.partition("/")
-        bare = rest if first in providers.PROVIDERS else name
+        route, targets, stars = self._targets(name, api.provider_name)
         alone = len(targets) == 1
         places = list[tuple[Candidate, ...]]()
         for _, place in groupby(enumerate(targets), key=_place_of):
             made = list[Candidate]()
             for _, each in place:
-                target = structs.replace(each, model=each.model.replace("*", bare))
+                target = structs.replace(each, model=_filled(each.model, stars))
                 label = None if route is None else each.model
                 asked = self._model(target, api.wire, alone=alone)
                 identity = "\0".join([target.model, target.url or "", target.wire or "", target.key or ""])
@@ -167,21 +168,21 @@ class Router:
             places.append(tuple(made))
         return Chain(tuple(places), route)
 
-    def _targets(self, name: str, provider: str) -> tuple[str | None, tuple[Target, ...]]:
-        """Return what stands in the configuration for a name, and the name or the pattern there."""
+    def _targets(self, name: str, provider: str) -> tuple[str | None, tuple[Target, ...], tuple[str, ...]]:
+        """Return the name or the pattern of the configuration, what stands there, and what each ``*`` matched."""
         if (targets := self._exact.get(name)) is not None:
-            return name, targets
+            return name, targets, ()
         for pattern, written, each in self._patterns:
-            if pattern.fullmatch(name):
-                return written, each
+            if found := pattern.fullmatch(name):
+                return written, each, found.groups()
         if self._config.only_listed or not name:
             raise UnknownNameError.among(f"no model {name!r}", self.names, name)
         first, slash, _ = name.partition("/")
         if first in providers.PROVIDERS:
-            return None, (Target(model=name),)
+            return None, (Target(model=name),), ()
         if slash and _WORD.fullmatch(first):  # a wrong name must not send a conversation to somebody else
             raise UnknownNameError.among(f"no provider {first!r}", providers.PROVIDERS, first)
-        return None, (Target(model=f"{provider}/{name}"),)
+        return None, (Target(model=f"{provider}/{name}"),), ()
 
     def _model(self, target: Target, wire: str, *, alone: bool) -> Model:
         provider = target.model.partition("/")[0]
@@ -223,6 +224,13 @@ def _share(identity: str, session: str | None) -> float:
     return ((int.from_bytes(digest) >> 11) + 0.5) / (1 << 53)
 
 
+def _unset(variable: str) -> str:
+    """Say that a variable is not set; what is not written as one may be a key, and is not repeated."""
+    if _VARIABLE.fullmatch(variable):
+        return f"the variable {variable} is not set"
+    return "key is the name of a variable that holds the key, in capitals as OWN_KEY; no such variable is set"
+
+
 def _target(to: str | Target) -> Target:
     return Target(model=to) if isinstance(to, str) else to
 
@@ -233,4 +241,10 @@ def _speaks(provider: str, wire: str) -> bool:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+    return re.compile("(.*)".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+
+
+def _filled(model: str, stars: tuple[str, ...]) -> str:
+    """Return the name of a model with each ``*`` replaced by what the one in its place matched."""
+    first, *rest = model.split("*")
+    return first + "".join([star + text for star, text in zip(stars, rest, strict=False)])

@@ -13,7 +13,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct, structs
 
@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     from palaver.models import Model
     from palaver.models.language_model import Answer
     from palaver.wires._engine.wire import Wire
+
+_FIELD_OF: Final = "a field of "
+"""How the reason begins with which a wire leaves a field of another one out."""
+_PROBABILITIES: Final = b"ogprobs"
+"""In every name of a field that asks for the probabilities of tokens."""
+_UNASKED: Final = frozenset({"logprobs", "avgLogprobs"})
+"""Fields that say something only to a client that asks for it."""
 
 
 class Translation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,7 +113,7 @@ class Translator:
         reply = await answer.finish()
         encoded = wires.get(api.wire).encode_response(client.response(reply.response))
         record.answer = reply.response
-        record.losses = (*losses, *reply.losses, *client.losses, *encoded.losses)
+        record.losses = (*losses, *reply.losses, *client.losses, *_missed(encoded.losses, record))
         self._remember(reply.response, client.calls, record, conversation.messages)
         return ClientResponse(status=200, headers={"content-type": "application/json"}, body=once(encoded.body))
 
@@ -173,11 +180,21 @@ class Translator:
         if record.error is None:
             reply = await answer.finish()
             end = encoder.finish()
-            record.losses = (*losses, *reply.losses, *client.losses, *encoder.losses)
+            record.losses = (*losses, *reply.losses, *client.losses, *_missed(encoder.losses, record))
             self._remember(reply.response, client.calls, record, messages)
         else:
             end = encoder.finish()
         yield end
+
+
+def _missed(losses: tuple[Loss, ...], record: Record) -> tuple[Loss, ...]:
+    """Return the losses of an answer without the fields that its client does not miss."""
+    unmissed = API_OF[(record.wire or "").partition(":")[0]].unmissed
+    if _PROBABILITIES not in record.request.body:
+        unmissed |= _UNASKED
+    return tuple(
+        [each for each in losses if not (each.why.startswith(_FIELD_OF) and each.what.partition(".")[0] in unmissed)]
+    )
 
 
 def _scope(record: Record) -> str:

@@ -65,6 +65,7 @@ API: Final = ClientApi(
     response_headers=("openai-", "x-request-id", "x-ratelimit-"),
     session_headers=("session_id",),
     session_fields=("prompt_cache_key", "user"),
+    unmissed=frozenset({"service_tier", "system_fingerprint"}),
     write_error=write_error,
     listings=(Listing("/v1/models", write_models), Listing("/models", write_models)),
     # The name of DeepSeek's API, which vLLM took over: the API itself has none.

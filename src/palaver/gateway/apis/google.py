@@ -75,6 +75,7 @@ API: Final = ClientApi(
     output_bounds=("generationConfig.maxOutputTokens",),
     request_headers=("x-goog-api-client", "x-server-timeout"),
     idle_event=None,  # Google's own clients take a comment for a piece of an answer (google-genai 3.4)
+    unmissed=frozenset({"createTime"}),
     write_error=write_error,
     listings=(Listing("/v1beta/models", write_models), Listing("/v1/models", write_models, header="x-goog-api-key")),
     reasoning=ReasoningForm(proof="signature", alone="signature", call_field="thoughtSignature"),

@@ -17,6 +17,37 @@ def write_count(count: int) -> Any:
 
 
 _PATHS: Final = ("/v1/responses", "/responses", "/openai/v1/responses", "/openai/responses")
+_REPEATED: Final = frozenset(
+    {
+        "background",
+        "completed_at",
+        "created_at",
+        "frequency_penalty",
+        "instructions",
+        "max_output_tokens",
+        "max_tool_calls",
+        "metadata",
+        "parallel_tool_calls",
+        "presence_penalty",
+        "previous_response_id",
+        "prompt",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "reasoning",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "temperature",
+        "text",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "top_p",
+        "truncation",
+        "user",
+    }
+)
+"""https://platform.openai.com/docs/api-reference/responses/object"""
 API: Final = ClientApi(
     wire="openai_responses",
     provider_name="openai",
@@ -28,6 +59,7 @@ API: Final = ClientApi(
     response_headers=("openai-", "x-request-id", "x-ratelimit-"),
     session_headers=("session_id",),
     session_fields=("prompt_cache_key", "user"),
+    unmissed=_REPEATED,
     write_error=write_error,
     reasoning=ReasoningForm(proof="encrypted", alone="encrypted"),
     additions=Additions(

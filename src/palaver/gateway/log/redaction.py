@@ -98,7 +98,9 @@ def _compile(pattern: str, place: str) -> Any:
     try:
         return re2.compile(pattern.encode(), options=options)
     except (re2.error, UnicodeError) as error:
-        raise DecodeError(f"{pattern!r} is no pattern of RE2: {error}", path=place, source="gateway") from None
+        reason = error.args[0] if error.args else error
+        words = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise DecodeError(f"{pattern!r} is no pattern of RE2: {words}", path=place) from None
 
 
 def logged_headers(headers: Mapping[str, str]) -> dict[str, str]:
