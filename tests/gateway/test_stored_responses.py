@@ -9,7 +9,7 @@ import pytest
 from palaver import Response, Usage, assistant, tool_call, wires
 from palaver.core.errors import NotFoundError
 from palaver.core.parts import Text
-from palaver.gateway import GatewayConfig
+from palaver.gateway import GatewayConfig, response_table
 from palaver.gateway.database import open_database
 from palaver.gateway.response_table import ResponseTable, input_items
 from palaver.gateway.stored_responses import ResponseOptions
@@ -180,6 +180,56 @@ def test_another_key_finds_nothing(kind, tmp_path):
         with pytest.raises(NotFoundError):
             table.find("resp_1", "key-1")
         database.close()
+
+
+@contextlib.contextmanager
+def table_in(kind, tmp_path):
+    """Yield the table in a database of a kind, and the database."""
+    with fresh_schema() if kind == "postgres" else contextlib.nullcontext() as schema:
+        database = open_database(str(tmp_path / "g.db")) if schema is None else open_database(CONNINFO, schema=schema)
+        yield ResponseTable(database), database
+        database.close()
+
+
+KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.server)]
+
+
+@pytest.mark.row("GW-17")
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_id_that_a_provider_gives_twice_leads_to_nobody_elses_responses(kind, tmp_path):
+    def body(text):
+        return b'{"output":[{"type":"message","x":"%b"}]}' % text.encode()
+
+    with table_in(kind, tmp_path) as (table, _):
+        table.add("resp_1", "alice", own_input=[], response=body("first"))
+        table.add("resp_2", "alice", own_input=[], response=body("second"), previous="resp_1")
+        table.add("resp_1", "bob", own_input=[], response=body("of bob"))
+        assert bytes(table.find("resp_1", "bob").response) == body("of bob")
+        assert [b"of bob" in bytes(each) for each in table.history("resp_2", "alice")] == [False, False]
+        table.delete("resp_1", "alice")
+        with pytest.raises(NotFoundError):
+            table.history("resp_2", "alice")
+        assert table.find("resp_1", "bob")
+
+
+def test_a_chain_that_leads_to_itself_is_not_found(tmp_path):
+    with table_in("sqlite", tmp_path) as (table, _):
+        table.add("resp_1", "", own_input=[], response=b"{}", previous="resp_2")
+        table.add("resp_2", "", own_input=[], response=b"{}", previous="resp_1")
+        with pytest.raises(NotFoundError):
+            table.history("resp_2", "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_responses_of_an_earlier_version_stay(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(response_table, "_MIGRATIONS", response_table._MIGRATIONS[:1])
+    with table_in(kind, tmp_path) as (_, database):
+        insert = "INSERT INTO {s}.stored_responses VALUES ('resp_1', 'alice', 1, NULL, ?, ?)"
+        packed = response_table._packed(input_items(b'"hi"')), response_table.zstd.compress(b"{}")
+        database.run(lambda it: it.rows(insert, *packed))
+        monkeypatch.undo()
+        found = ResponseTable(database).find("resp_1", "alice")
+        assert (len(found.input), bytes(found.response)) == (1, b"{}")
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"model": "anthropic_messages", "previous_response_id": 3}'])
