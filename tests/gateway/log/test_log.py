@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from queue import Queue
 
 import httpx
@@ -16,10 +17,15 @@ import pytest
 from palaver import Request, user, wires
 from palaver.core.errors import PalaverError
 from palaver.gateway import gateway_app
+from palaver.gateway.log import spool
+from palaver.gateway.log.logged import encode
+from palaver.gateway.log.options import LogOptions
+from palaver.gateway.log.sink import Sink
 from palaver.gateway.log.spool import segments
+from palaver.gateway.log.writer import Writer
 from palaver.gateway.record import decode_answer
 from palaver.store.store import Query
-from tests.gateway.log.logs import Places, answered, until
+from tests.gateway.log.logs import Places, answered, exchange, until
 from tests.gateway.running import PROVIDERS, running, targets
 from tests.gateway.test_streams import pieces_of
 from tests.gateway.test_wires import STREAM_TYPES, answer_of, body_of, path_of
@@ -295,6 +301,32 @@ def test_what_a_client_got_whole_is_in_the_log_once_after_a_kill(provider, tmp_p
         said = [hit.entry.message for hit in store.search(Query(text="calm", role="assistant", limit=10_000))]
         assert {each.metadata["exchange"] for each in said} == set(logged)
         assert len(said) == len(logged)
+
+
+@pytest.mark.row("GW-36")
+@pytest.mark.parametrize("altered", ["a record", "a length", "nothing"])
+def test_a_spool_that_was_altered_loses_nothing(tmp_path, altered):
+    places = Places(tmp_path)
+    body = Request(messages=(user("Well?"),), model="m")
+    several = [exchange("openai_chat", body, answered(str(each))) for each in range(4)]
+    framed = [spool.framed(encode(each)) for each in several]
+    data = bytearray(b"".join(framed))
+    place = len(framed[0]) + {"a record": 40, "a length": 2, "nothing": 0}[altered]
+    data[place] ^= 1 if altered != "nothing" else 0
+    folder = places.spool / "of-a-process-that-died"
+    folder.mkdir(parents=True)
+    (folder / "00000000.spool").write_bytes(data + (b"torn" if altered == "nothing" else bytes(4096)))
+    writer_stops = threading.Event()
+    writer_stops.set()
+    lock = spool.lock_folder(folder)
+    Writer(folder, lock, lambda: Sink(LogOptions(store=places.store), places.database), changed=print).run(writer_stops)
+    with places.exchanges() as found:
+        logged = {each.id for each in found.recent(10)}
+    rejected = (places.spool / "rejected").read_bytes()
+    kept = {"a record": [1], "a length": [1, 2, 3], "nothing": []}[altered]
+    assert logged == {each.id for number, each in enumerate(several) if number not in kept}
+    assert all(framed[each][80:] in rejected for each in kept)
+    assert not folder.exists()
 
 
 def test_a_pattern_that_cannot_be_read_is_refused_at_the_start(tmp_path):
