@@ -121,19 +121,21 @@ def logged(record: Record, redact: Redaction, amount: Amount) -> LoggedExchange:
     """Return what is logged of an exchange that has ended."""
     request = record.request
     caller = record.caller
+    asked = redact.text(request.model)
+    name = str if asked == request.model else redact.text  # of a model that the configuration does not list
     content: dict[str, Any] = {}
     if amount == "figures":
         answer = record.response()
         content["figures"] = figures(record.model, None if answer is None else answer.usage)
     else:
-        content = {"losses": list(record.losses), **_bodies(record, redact)}
+        content = {"losses": [_masked_loss(each, redact) for each in record.losses], **_bodies(record, redact)}
     return LoggedExchange(
         id=record.id,
         at=record.at,
         seconds=record.seconds or 0.0,
         first_seconds=record.first_seconds,
         api=request.api.wire,
-        asked=redact.text(request.model),
+        asked=asked,
         stream=request.stream,
         query=redact.text(request.query) if amount != "figures" else "",
         headers={name: redact.text(text) for name, text in logged_headers(request.headers).items()},
@@ -141,11 +143,11 @@ def logged(record: Record, redact: Redaction, amount: Amount) -> LoggedExchange:
         team=None if caller is None else caller.team,
         outcome=record.outcome,
         status=record.status,
-        model=record.model,
+        model=None if record.model is None else name(record.model),
         wire=record.wire,
         translated=record.translated,
         error=_error(record.error, redact, amount),
-        attempts=[LoggedAttempt(each.model, each.wire, _error(each.error, redact, amount)) for each in record.attempts],
+        attempts=[LoggedAttempt(name(each.model), each.wire, _error(each.error, redact, amount)) for each in record.attempts],
         amount=amount,
         **content,
     )
@@ -169,6 +171,12 @@ def _bodies(record: Record, redact: Redaction) -> dict[str, Any]:
         "received": received,
         "returned": None if returned == received else returned,
     }
+
+
+def _masked_loss(loss: Loss, redact: Redaction) -> Loss:
+    """Return a loss whose texts, which may quote a request, are masked."""
+    what, why = redact.text(loss.what), redact.text(loss.why)
+    return loss if (what, why) == (loss.what, loss.why) else structs.replace(loss, what=what, why=why)
 
 
 def _masked_answer(record: Record, redact: Redaction) -> Response | None:
