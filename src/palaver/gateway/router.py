@@ -25,7 +25,7 @@ from msgspec import structs
 
 from palaver.core.errors import DecodeError, PalaverError, UnknownNameError, excerpt
 from palaver.gateway.config import Target
-from palaver.gateway.patterns import LONGEST_NAME
+from palaver.gateway.patterns import LONGEST_NAME, matches_pieces
 from palaver.models import Model, Retry, Timeouts, providers
 from palaver.models.names import model
 
@@ -96,7 +96,7 @@ class Router:
         table = {name: tuple(map(_target, to if isinstance(to, list) else [to])) for name, to in config.models.items()}
         self._exact = {name: targets for name, targets in table.items() if "*" not in name}
         patterns = sorted((name for name in table if "*" in name), key=lambda name: len(name.replace("*", "")))
-        self._patterns = [(_compiled(name), name, table[name]) for name in reversed(patterns)]
+        self._patterns = [(name.split("*"), name, table[name]) for name in reversed(patterns)]
         self._known: dict[tuple[str, str], Chain] = {}
 
     def check(self) -> None:
@@ -171,8 +171,8 @@ class Router:
         """Return what stands in the configuration for a name, and the name or the pattern there."""
         if (targets := self._exact.get(name)) is not None:
             return name, targets
-        for pattern, written, each in self._patterns:
-            if pattern.fullmatch(name):
+        for pieces, written, each in self._patterns:
+            if matches_pieces(pieces, name):
                 return written, each
         if self._config.only_listed or not name:
             raise UnknownNameError.among(f"no model {name!r}", self.names, name)
@@ -230,7 +230,3 @@ def _target(to: str | Target) -> Target:
 def _speaks(provider: str, wire: str) -> bool:
     row = providers.PROVIDERS.get(provider)
     return row is not None and any(each.wire.partition(":")[0] == wire for each in row.endpoints)
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
