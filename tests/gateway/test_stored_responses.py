@@ -1,6 +1,8 @@
 """The state of the Responses API, for models whose provider keeps none; with the official client."""
 
 import contextlib
+import json
+import re
 
 import httpx
 import openai
@@ -116,6 +118,48 @@ def test_what_should_not_be_stored_is_not(client, provider):
         client.responses.retrieve(first.id)
     with pytest.raises(openai.BadRequestError, match="not found"):
         client.responses.create(model=MODEL, input="b", previous_response_id=first.id)
+
+
+@pytest.fixture(scope="module")
+def keeping(provider, tmp_path_factory):
+    """A gateway that stores the answers of OpenAI's own models, too."""
+    file, options = str(tmp_path_factory.mktemp("all") / "gateway.db"), ResponseOptions(keep="all")
+    with running(GatewayConfig(models=targets(provider.url), database=file, responses=options)) as url:
+        yield url
+
+
+STYLES = {
+    "as OpenAI": lambda data: data,
+    "without spaces": lambda data: data.replace(b"data: ", b"data:"),
+    "with an end": lambda data: data + b"data: [DONE]\n\n",
+}
+
+
+@pytest.mark.row("GW-17")
+@pytest.mark.parametrize("style", STYLES)
+def test_streams_of_every_style_are_stored(keeping, provider, style):
+    answers(provider, Text("one"), wire="openai_responses", stream=True)
+    id = f"resp_{len(style)}"
+    provider.body = re.sub(rb'"response":\{"id":"[^"]*"', b'"response":{"id":"%b"' % id.encode(), provider.body)
+    provider.body = STYLES[style](provider.body)
+    body = {"model": "openai_responses", "input": "a", "stream": True}
+    assert httpx.post(f"{keeping}/v1/responses", json=body).content == provider.body
+    assert httpx.get(f"{keeping}/v1/responses/{id}").status_code == 200
+
+
+@pytest.mark.parametrize("id", [b"7", b"null", b'"\\ud800"', b"["])
+def test_an_answer_whose_id_is_none_is_handed_on_and_not_stored(keeping, provider, caplog, id):
+    provider.body = b'{"id":%b,"object":"response","output":[]}' % id
+    got = httpx.post(f"{keeping}/v1/responses", json={"model": "openai_responses", "input": "a"})
+    assert (got.status_code, got.content) == (200, provider.body)
+    assert not [each for each in caplog.records if each.exc_info]
+
+
+@pytest.mark.parametrize("id", ["\ud800", "a\0"])
+def test_an_id_that_no_database_takes_is_unknown(url, id):
+    body = json.dumps({"model": MODEL, "input": "a", "previous_response_id": id})
+    got = httpx.post(f"{url}/v1/responses", content=body)
+    assert got.status_code == 400, got.text
 
 
 @pytest.mark.row("GW-17")

@@ -125,7 +125,7 @@ class ResponseTable:
         query: Final = (
             "SELECT input, response FROM {s}.stored_responses WHERE id = ? AND caller = ? AND response IS NOT NULL"
         )
-        rows = self._database.run(lambda it: it.rows(query, id, caller))
+        rows = self._database.run(lambda it: it.rows(query, _storable(id), caller))
         if not rows:
             raise NotFoundError(f"Response with id '{id}' not found.")
         return StoredResponse(_unpacked(rows[0][0]), Raw(zstd.decompress(rows[0][1])))
@@ -135,7 +135,7 @@ class ResponseTable:
 
         Raises ``DecodeError`` for one that is too long.
         """
-        rows = self._database.run(lambda it: it.rows(_CHAIN, id, caller))
+        rows = self._database.run(lambda it: it.rows(_CHAIN, _storable(id), caller))
         if not rows or rows[0][2] is not None:
             raise NotFoundError(f"Previous response with id '{id}' not found.")
         items: list[Raw] = []
@@ -182,7 +182,7 @@ class ResponseTable:
     def conversation(self, id: str, caller: str) -> Conversation:
         """Return a conversation. Raises ``NotFoundError``."""
         query: Final = "SELECT at, metadata, head FROM {s}.stored_conversations WHERE id = ? AND caller = ?"
-        rows = self._database.run(lambda it: it.rows(query, id, caller))
+        rows = self._database.run(lambda it: it.rows(query, _storable(id), caller))
         if not rows:
             raise NotFoundError(f"Conversation with id '{id}' not found.")
         at, metadata, head = rows[0]
@@ -204,6 +204,11 @@ class ResponseTable:
         query: Final = "DELETE FROM {s}.stored_conversations WHERE id = ? AND caller = ? RETURNING id"
         if not self._database.run(lambda it: it.rows(query, id, caller)):
             raise NotFoundError(f"Conversation with id '{id}' not found.")
+
+
+def _storable(id: str) -> str:
+    """Return an id as a database takes it: half a surrogate or a zero is in none that is stored."""
+    return id.encode(errors="replace").decode().replace("\0", "?")
 
 
 def input_items(value: Raw | None) -> list[Raw]:
