@@ -20,6 +20,8 @@ from msgspec import structs
 from palaver import Request, user, wires
 from palaver.core.errors import PalaverError
 from palaver.gateway import Translation, gateway_app
+from palaver.gateway.database import open_database
+from palaver.gateway.keys import KeySettings
 from palaver.gateway.log import component, spool
 from palaver.gateway.log.logged import encode
 from palaver.gateway.log.options import LogOptions
@@ -28,6 +30,7 @@ from palaver.gateway.log.sink import Sink
 from palaver.gateway.log.spool import segments
 from palaver.gateway.log.writer import Writer
 from palaver.gateway.record import decode_answer
+from palaver.gateway.usage import UsageLedger
 from palaver.store.store import Query
 from tests.gateway.log.logs import Places, answered, exchange, until
 from tests.gateway.running import PROVIDERS, running, targets
@@ -82,6 +85,23 @@ def test_the_bytes_of_both_sides_are_logged(logged, provider, client_wire, model
         assert (answer.text, answer.metadata["exchange"]) == ("It will.", summary.id)
     if client_wire != model_wire and not stream:
         assert len(found.receipt.losses) == int(got.headers.get("palaver-losses", 0))
+
+
+@pytest.mark.row("GW-33")
+@pytest.mark.parametrize("content", [True, False])
+def test_an_answer_without_usage_is_logged_with_the_estimate_that_is_counted(provider, tmp_path, content):
+    places = Places(tmp_path)
+    provider.headers = {"content-type": "text/event-stream"}
+    provider.body = b"".join(pieces_of("openai_chat", "It rains. ", "It will rain."))
+    body = body_of("openai_chat", "openai_chat", stream=True)
+    config = structs.replace(places.config(targets(provider.url), content=content), keys=KeySettings(required=False))
+    with running(config) as url:
+        got = httpx.post(f"{url}/v1/chat/completions", content=body)
+        found = read(places, got.headers["palaver-exchange"]).summary
+    with contextlib.closing(open_database(places.database)) as database:
+        (counted,) = UsageLedger(database).sums()
+    assert (found.input, found.output, found.estimated) == (counted.input_tokens, counted.output_tokens, True)
+    assert found.input > 0 < found.output
 
 
 @pytest.mark.row("GW-33")
@@ -216,7 +236,7 @@ def test_what_json_writes_with_escapes_is_masked(write, times):
     assert redact(b'{"a": "x\\ny \\ud800 c:\\\\u"}') == b'{"a": "x\\ny \\ud800 c:\\\\u"}'
 
 
-@given(st.text("\\\"/abfnrtu019\n\ud83d😀é \0", max_size=30), st.text("abnu1é/", min_size=1, max_size=3), st.booleans())
+@given(st.text('\\"/abfnrtu019\n\ud83d😀é \0', max_size=30), st.text("abnu1é/", min_size=1, max_size=3), st.booleans())
 def test_text_is_masked_wherever_it_is_in_json(text, secret, ascii_only):
     redact = Redaction([re.escape(secret)], keys=False)
     body = json.dumps({"K": text}, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")

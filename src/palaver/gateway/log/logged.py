@@ -25,6 +25,7 @@ from palaver.core.parts import MalformedToolCall, Reasoning, Refusal, Text, Tool
 from palaver.core.request import Loss
 from palaver.gateway.log.redaction import logged_headers
 from palaver.gateway.record import sound
+from palaver.gateway.spending import estimated, input_tokens
 from palaver.models.catalogue import cost, prices_of
 from palaver.stream.replay_events import replay_events
 
@@ -57,6 +58,8 @@ class Figures(Struct, frozen=True, omit_defaults=True):
     cache_write: int | None = None
     reasoning: int | None = None
     cost: float | None = None
+    estimated: bool = False
+    """Whether the provider said nothing, and they are an estimate."""
 
 
 class LoggedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -125,8 +128,7 @@ def logged(record: Record, redact: Redaction, amount: Amount) -> LoggedExchange:
     name = str if asked == request.model else redact.text  # of a model that the configuration does not list
     content: dict[str, Any] = {}
     if amount == "figures":
-        answer = record.response()
-        content["figures"] = figures(record.model, None if answer is None else answer.usage)
+        content["figures"] = _figures(record)
     else:
         content = {"losses": [_masked_loss(each, redact) for each in record.losses], **_bodies(record, redact)}
     return LoggedExchange(
@@ -147,7 +149,9 @@ def logged(record: Record, redact: Redaction, amount: Amount) -> LoggedExchange:
         wire=record.wire,
         translated=record.translated,
         error=_error(record.error, redact, amount),
-        attempts=[LoggedAttempt(name(each.model), each.wire, _error(each.error, redact, amount)) for each in record.attempts],
+        attempts=[
+            LoggedAttempt(name(each.model), each.wire, _error(each.error, redact, amount)) for each in record.attempts
+        ],
         amount=amount,
         **content,
     )
@@ -216,6 +220,23 @@ def _error(error: PalaverError | None, redact: Redaction, amount: Amount) -> str
     if amount == "figures" or isinstance(error, StreamError):  # of which the text may quote the answer
         return type(error).__name__
     return f"{type(error).__name__}: {redact.text(str(error))}"
+
+
+def needs_estimate(outcome: str, answer: Response | None) -> bool:
+    """Whether a provider said nothing of what it used, though it answered, or began to."""
+    usage = None if answer is None else sound(answer.usage)
+    if outcome == "refused" or (usage is not None and usage.total):
+        return False
+    return outcome == "answered" or (answer is not None and bool(answer.message.content))
+
+
+def _figures(record: Record) -> Figures:
+    answer = record.response()
+    if not record.sent or not needs_estimate(record.outcome, answer):
+        return figures(record.model, None if answer is None else answer.usage)
+    size = sum(map(len, record.received)) if record.outcome == "answered" else 0
+    usage = estimated(input_tokens(record.request), answer, size)
+    return structs.replace(figures(record.model, usage), estimated=True)
 
 
 def figures(model: str | None, usage: Usage | None) -> Figures:
