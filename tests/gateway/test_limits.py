@@ -316,12 +316,18 @@ def test_a_body_that_cannot_be_read_counts_by_its_length(provider, place):
         assert httpx.post(f"{url}/v1/chat/completions", content=body).status_code == 429
 
 
-@pytest.mark.row("GW-31")
-@pytest.mark.parametrize("measure", ["tokens", "cost"])
-@pytest.mark.parametrize("asked_for", [10**18, 10**30, 10**400], ids=["1e18", "1e30", "1e400"])
-def test_a_request_for_too_much_shuts_nobody_out(provider, place, tmp_path, monkeypatch, measure, asked_for):
+@pytest.fixture
+def _priced(tmp_path, monkeypatch):
+    """The prices of this file are those of the catalogue."""
     (tmp_path / "prices.toml").write_text(PRICES, "utf-8")
     monkeypatch.setenv(FILE, str(tmp_path / "prices.toml"))
+
+
+@pytest.mark.row("GW-31")
+@pytest.mark.usefixtures("_priced")
+@pytest.mark.parametrize("measure", ["tokens", "cost"])
+@pytest.mark.parametrize("asked_for", [10**18, 10**30, 10**400], ids=["1e18", "1e30", "1e400"])
+def test_a_request_for_too_much_shuts_nobody_out(provider, place, measure, asked_for):
     provider.headers, provider.body = JSON, answer_with("openai_chat", Usage(input=1, output=1))
     body = body_of("openai_chat", "openai_chat", stream=False)
     huge = body.replace(b"{", b'{"max_tokens": %d, ' % asked_for, 1)

@@ -139,12 +139,12 @@ STYLES = {
 @pytest.mark.parametrize("style", STYLES)
 def test_streams_of_every_style_are_stored(keeping, provider, style):
     answers(provider, Text("one"), wire="openai_responses", stream=True)
-    id = f"resp_{len(style)}"
-    provider.body = re.sub(rb'"response":\{"id":"[^"]*"', b'"response":{"id":"%b"' % id.encode(), provider.body)
+    name = f"resp_{len(style)}"
+    provider.body = re.sub(rb'"response":\{"id":"[^"]*"', b'"response":{"id":"%b"' % name.encode(), provider.body)
     provider.body = STYLES[style](provider.body)
     body = {"model": "openai_responses", "input": "a", "stream": True}
     assert httpx.post(f"{keeping}/v1/responses", json=body).content == provider.body
-    assert httpx.get(f"{keeping}/v1/responses/{id}").status_code == 200
+    assert httpx.get(f"{keeping}/v1/responses/{name}").status_code == 200
 
 
 @pytest.mark.parametrize("id", [b"7", b"null", b'"\\ud800"', b"["])

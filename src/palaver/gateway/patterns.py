@@ -19,7 +19,7 @@ def matches(patterns: Iterable[str], name: str) -> bool:
     if len(name) > LONGEST_NAME:
         return False
     lower = name.lower()
-    return any([matches_pieces(each, lower) for each in _split(tuple(patterns))])
+    return any(matches_pieces(each, lower) for each in _split(tuple(patterns)))
 
 
 def matches_pieces(pieces: Sequence[str], name: str) -> bool:

@@ -177,12 +177,12 @@ class StoredResponses(Component):
         if not (record.translated or pending.resolved or self._options.keep == "all"):
             return
         response = _response(b"".join(record.returned), stream=record.request.stream)
-        id = None if response is None else _id(response)
-        if id is None:
+        named = None if response is None else _id_of(response)
+        if named is None:
             return
         await to_thread(
             self._table.add,
-            id,
+            named,
             caller_id(record.caller),
             own_input=pending.own_input,
             response=response,
@@ -248,11 +248,11 @@ def _response(data: bytes, *, stream: bool) -> bytes | None:
     return None
 
 
-def _id(response: bytes) -> str | None:
+def _id_of(response: bytes) -> str | None:
     """Return the id of a response; ``None`` for one that nobody could ask for."""
     try:
-        id = json.decode(response, type=_Response).id
-        id.encode()
+        named = json.decode(response, type=_Response).id
+        named.encode()
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    return id
+    return named
