@@ -5,8 +5,8 @@ Rules:
 - A name is resolved, each of its addresses is judged, and the connection goes to the address that was judged: another
   answer of the name server a moment later changes nothing. Each redirect is judged anew.
 - An address is public, or it is not asked: none that is private, loopback, link-local, reserved or multicast, also not
-  inside an IPv6 address that stands for an IPv4 one, and none of ``_SPECIAL``, which not every Python knows. No proxy of
-  the environment is used.
+  inside an IPv6 address that stands for an IPv4 one, and none of ``_SPECIAL``, which not every Python knows. No proxy
+  of the environment is used.
 - A body is read up to ``MOST_BYTES``, not decompressed, and must begin as an image of a known type does.
 - What could not be fetched is left out, with a loss that says why.
 
