@@ -11,6 +11,7 @@ from botocore.config import Config
 from google import genai
 
 from palaver.gateway import GatewayConfig, Target
+from palaver.gateway.limits import LimitRule
 from tests.gateway.running import running, targets
 from tests.gateway.test_routes import JSON
 
@@ -136,3 +137,15 @@ def test_options_names_the_methods_of_a_path(gateway, path):
     assert got.headers["allow"]
     assert "access-control-allow-origin" not in got.headers
     assert httpx.options(f"{gateway}/none").status_code == 404
+
+
+@pytest.mark.row("GW-31")
+@pytest.mark.parametrize("wire", ["anthropic_messages", "google_generate"])
+def test_a_count_that_a_provider_makes_is_a_request(provider, tmp_path, wire):
+    provider.headers, provider.body = JSON, ANSWERS[wire]
+    rules = (LimitRule(requests="2/month"),)
+    config = GatewayConfig(models=targets(provider.url), database=str(tmp_path / "g.db"), limits=rules)
+    with running(config) as url:
+        body = {"model": wire, "messages": SAID}
+        got = [httpx.post(f"{url}/v1/messages/count_tokens", json=body).status_code for _ in range(3)]
+    assert (got, len(provider.asked)) == ([200, 200, 429], 2)

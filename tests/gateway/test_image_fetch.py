@@ -134,6 +134,17 @@ def test_public_addresses_are_public(address):
     assert is_public(ipaddress.ip_address(address))
 
 
+SPECIAL = (
+    *("168.63.129.16", "192.88.99.1", "192.0.0.192", "::ffff:168.63.129.16"),
+    *("fec0::1", "3fff::1", "64:ff9b:1::a83f:8110", "64:ff9b::a83f:8110", "5f00::1", "100::1", "2001:20::1"),
+)
+
+
+@pytest.mark.parametrize("address", SPECIAL)
+def test_addresses_of_special_use_are_not_public(address):
+    assert not is_public(ipaddress.ip_address(address))
+
+
 @pytest.mark.row("GW-20")
 @pytest.mark.anyio
 async def test_the_images_of_a_request_become_bytes_only_for_wires_that_need_them(images):

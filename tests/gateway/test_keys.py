@@ -379,6 +379,35 @@ async def test_a_key_stays_known_while_the_database_is_away(tmp_path, monkeypatc
 
 @pytest.mark.row("GW-30")
 @pytest.mark.anyio
+async def test_keys_that_somebody_makes_up_displace_none_that_is_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(authentication, "_MOST", 4)
+    with closing(open_database(str(tmp_path / "gateway.db"))) as database:
+        secret, made = GatewayKeys(database).create("ci")
+        async with Authentication(lambda: database, required=True) as component:
+            assert await component.caller(Credential(secret_hash(secret))) == made.caller
+            for _ in range(10):
+                with pytest.raises(RefusedError, match="does not know"):
+                    await component.caller(Credential(secret_hash(new_secret())))
+            database.run(lambda it: it.rows("DROP TABLE {s}.keys"))
+            assert await component.caller(Credential(secret_hash(secret))) == made.caller
+
+
+@pytest.mark.row("GW-30")
+@pytest.mark.anyio
+async def test_a_key_that_is_gone_from_the_database_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.setattr(authentication, "REMEMBERED", 0.0)
+    with closing(open_database(str(tmp_path / "gateway.db"))) as database:
+        secret, made = GatewayKeys(database).create("ci")
+        async with Authentication(lambda: database, required=True) as component:
+            assert await component.caller(Credential(secret_hash(secret))) == made.caller
+            database.run(lambda it: it.rows("DELETE FROM {s}.keys"))
+            for _ in range(2):
+                with pytest.raises(RefusedError, match="does not know"):
+                    await component.caller(Credential(secret_hash(secret)))
+
+
+@pytest.mark.row("GW-30")
+@pytest.mark.anyio
 async def test_no_request_with_a_known_key_waits_for_a_database_that_is_silent(tmp_path, monkeypatch):
     monkeypatch.setattr(authentication, "PATIENCE", 0.01)
     monkeypatch.setattr(authentication, "REMEMBERED", 0.0)

@@ -7,26 +7,29 @@ from contextlib import closing, suppress
 from queue import Queue
 
 import anthropic
+import anyio
 import httpx
 import openai
 import pytest
 from msgspec import structs
 
 from palaver import Request, Response, Usage, assistant, user, wires
-from palaver.core.errors import DecodeError
+from palaver.core.errors import DecodeError, TimedOutError
 from palaver.core.parts import Text
 from palaver.core.request import Settings
 from palaver.gateway import GatewayConfig, gateway_app, spending
 from palaver.gateway.apis import APIS
 from palaver.gateway.client_api import RefusedError
+from palaver.gateway.counters import Charge, Counters, LimitReachedError
 from palaver.gateway.database import open_database
 from palaver.gateway.keys import Caller, GatewayKeys, KeySettings
 from palaver.gateway.limiter import Limiter
-from palaver.gateway.limits import USD, Limit, LimitRule, LimitTable, parse_limit, period_of
-from palaver.gateway.record import ClientRequest, Record
+from palaver.gateway.limits import USD, Limit, LimitRule, LimitTable, ScopedLimit, parse_limit, period_of
+from palaver.gateway.record import Attempt, ClientRequest, Record
 from palaver.gateway.spending import expected
 from palaver.gateway.usage import UsageLedger
 from palaver.models.catalogue import FILE
+from palaver.models.language_model import Notice
 from tests.gateway.running import running, targets
 from tests.gateway.test_errors import message_of
 from tests.gateway.test_wires import answer_of, body_of, path_of
@@ -311,6 +314,127 @@ def test_a_body_that_cannot_be_read_counts_by_its_length(provider, place):
         assert httpx.post(f"{url}/v1/chat/completions", content=body).status_code == 200
         body = body.replace(b"xxx", b"x" * 300)
         assert httpx.post(f"{url}/v1/chat/completions", content=body).status_code == 429
+
+
+@pytest.fixture
+def _priced(tmp_path, monkeypatch):
+    """The prices of this file are those of the catalogue."""
+    (tmp_path / "prices.toml").write_text(PRICES, "utf-8")
+    monkeypatch.setenv(FILE, str(tmp_path / "prices.toml"))
+
+
+@pytest.mark.row("GW-31")
+@pytest.mark.usefixtures("_priced")
+@pytest.mark.parametrize("measure", ["tokens", "cost"])
+@pytest.mark.parametrize("asked_for", [10**18, 10**30, 10**400], ids=["1e18", "1e30", "1e400"])
+def test_a_request_for_too_much_shuts_nobody_out(provider, place, measure, asked_for):
+    provider.headers, provider.body = JSON, answer_with("openai_chat", Usage(input=1, output=1))
+    body = body_of("openai_chat", "openai_chat", stream=False)
+    huge = body.replace(b"{", b'{"max_tokens": %d, ' % asked_for, 1)
+    with limited(provider, place, LimitRule(**{measure: "1000/month"})) as url:
+        assert httpx.post(f"{url}/v1/chat/completions", content=huge).status_code == 429
+        assert ask(url, max_tokens=400).status_code == 200
+    assert used(place, measure)[0] < 100 * (USD if measure == "cost" else 1)
+
+
+@pytest.mark.anyio
+async def test_many_that_wait_for_a_share_ask_for_no_more_than_the_limit(place):
+    with closing(open_database(place)) as database:
+        counters = Counters(database)
+        counter = counters.counter(ScopedLimit("all tokens/day", "", Limit("tokens", 1000, "day")), 1.0)
+        counter.waits = 10**30
+        async with anyio.create_task_group() as tasks:
+            await counters.reserve([Charge(counter, 10)], tasks)
+            with pytest.raises(LimitReachedError):
+                await counters.reserve([Charge(counter, 1001)], tasks)
+        assert counter.size <= 1000
+
+
+def with_n(count, **more):
+    body = {"model": "openai_chat", "messages": [{"role": "user", "content": "Hi"}], "n": count, **more}
+    return json.dumps(body).encode()
+
+
+@pytest.mark.row("GW-31")
+@pytest.mark.parametrize("padding", ["", "x" * 20_000], ids=["short", "long"])
+def test_each_of_several_answers_is_reserved_and_counted(provider, place, padding):
+    choice = {"message": {"role": "assistant", "content": "word " * 700}, "finish_reason": "stop"}
+    choices = [{"index": each, **choice} for each in range(3)]
+    provider.headers = JSON
+    provider.body = json.dumps({"id": "x", "object": "chat.completion", "model": "m", "choices": choices}).encode()
+    with limited(provider, place, LimitRule(output_tokens="1M/month")) as url:
+        for body in (with_n(100, max_tokens=20_000, user=padding), with_n(10**30, max_tokens=2000, user=padding)):
+            assert httpx.post(f"{url}/v1/chat/completions", content=body).status_code == 429
+        body = with_n(3, max_tokens=2000, user=padding)
+        assert httpx.post(f"{url}/v1/chat/completions", content=body).status_code == 200
+    assert used(place, "output_tokens") == [3 * 1000]
+
+
+WORDS = "word " * 2000
+DEEP = b"[" * 5000 + b"]" * 5000
+UNREADABLE = {
+    "deep": lambda made: made.replace(b"{", b'{"x":' + DEEP + b",", 1),
+    "not UTF-8": lambda made: made.replace(b"word", b"\xff", 1),
+    "an event": lambda made: b"data: " + made + b"\n\ndata: [DONE]\n\n",
+}
+
+
+@pytest.mark.row("GW-31")
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_an_answer_that_cannot_be_read_counts_by_its_length(kind, stream):
+    made = UNREADABLE[kind](answer_with("openai_chat", None, WORDS))
+    request = ClientRequest(api=APIS[0], model="m", stream=stream, body=with_n(1))
+    record = Record(request=request, model="openai/m", wire=APIS[0].wire, sent=b"{}", outcome="answered")
+    record.received.append(made)
+    assert 2500 < spending.used(record).output < 7000
+
+
+@pytest.mark.row("GW-31")
+def test_a_stream_that_was_not_asked_for_counts_as_it_says():
+    api = next(each for each in APIS if each.wire == "ollama_chat")
+    request = ClientRequest(api=api, model="m", stream=False, body=b'{"stream": false, "Stream": true}')
+    record = Record(request=request, model="ollama/m", wire=api.wire, sent=b"{}", outcome="answered")
+    record.received.append(answer_of("ollama_chat", stream=True))
+    found = spending.used(record)
+    assert (found.input, found.output) == (10, 4)
+
+
+@pytest.mark.row("GW-31")
+def test_a_model_that_did_not_answer_in_time_counts_with_its_input():
+    request = ClientRequest(api=APIS[0], model="m", stream=False, body=with_n(1, user="x"))
+    record = Record(request=request, model="openai/m", wire=APIS[0].wire, sent=b"{}", outcome="answered")
+    record.received.append(answer_with("openai_chat", Usage(input=100, output=50)))
+    late, away = TimedOutError("late", phase="first_token"), TimedOutError("away", phase="connect")
+    tokens = spending.input_tokens(request)
+    for error in (late, away):
+        record.attempts.append(Attempt("openai/other", APIS[0].wire, error))
+        record.note_retry(Notice(kind="retry", model="openai/m", error=error, attempt=1))
+    record.attempts.append(Attempt("openai/m", APIS[0].wire))
+    found = spending.used(record)
+    assert (found.requests, found.input, found.output) == (1, 100 + 2 * tokens, 50)
+
+
+@pytest.mark.row("GW-31")
+@pytest.mark.anyio
+@pytest.mark.parametrize("written", [False, True])
+async def test_a_refusal_tells_what_was_used_before(place, written):
+    def record():
+        body = b'{"model": "m", "max_tokens": 5, "messages": []}'
+        asked = ClientRequest(api=APIS[0], model="m", stream=False, body=body)
+        return Record(request=asked, wire=APIS[0].wire, model="openai/m", sent=b"{}", outcome="answered")
+
+    with closing(open_database(place)) as database:
+        rules = [LimitRule(tokens="100/month")]
+        async with Limiter(lambda: database, rules, unknown_price="zero", models=lambda _: []) as limiter:
+            first = record()
+            await limiter.admit(first)
+            first.received.append(answer_with("openai_chat", Usage(input=0, output=160)))
+            await limiter.ended(first)
+            if written:
+                await limiter._counters.balance()
+            with pytest.raises(RefusedError, match="of which 160 tokens are used"):
+                await limiter.admit(record())
 
 
 @pytest.mark.parametrize("api", APIS, ids=[each.wire for each in APIS])

@@ -1,6 +1,8 @@
 """The state of the Responses API, for models whose provider keeps none; with the official client."""
 
 import contextlib
+import json
+import re
 
 import httpx
 import openai
@@ -9,7 +11,7 @@ import pytest
 from palaver import Response, Usage, assistant, tool_call, wires
 from palaver.core.errors import NotFoundError
 from palaver.core.parts import Text
-from palaver.gateway import GatewayConfig
+from palaver.gateway import GatewayConfig, response_table
 from palaver.gateway.database import open_database
 from palaver.gateway.response_table import ResponseTable, input_items
 from palaver.gateway.stored_responses import ResponseOptions
@@ -118,6 +120,48 @@ def test_what_should_not_be_stored_is_not(client, provider):
         client.responses.create(model=MODEL, input="b", previous_response_id=first.id)
 
 
+@pytest.fixture(scope="module")
+def keeping(provider, tmp_path_factory):
+    """A gateway that stores the answers of OpenAI's own models, too."""
+    file, options = str(tmp_path_factory.mktemp("all") / "gateway.db"), ResponseOptions(keep="all")
+    with running(GatewayConfig(models=targets(provider.url), database=file, responses=options)) as url:
+        yield url
+
+
+STYLES = {
+    "as OpenAI": lambda data: data,
+    "without spaces": lambda data: data.replace(b"data: ", b"data:"),
+    "with an end": lambda data: data + b"data: [DONE]\n\n",
+}
+
+
+@pytest.mark.row("GW-17")
+@pytest.mark.parametrize("style", STYLES)
+def test_streams_of_every_style_are_stored(keeping, provider, style):
+    answers(provider, Text("one"), wire="openai_responses", stream=True)
+    name = f"resp_{len(style)}"
+    provider.body = re.sub(rb'"response":\{"id":"[^"]*"', b'"response":{"id":"%b"' % name.encode(), provider.body)
+    provider.body = STYLES[style](provider.body)
+    body = {"model": "openai_responses", "input": "a", "stream": True}
+    assert httpx.post(f"{keeping}/v1/responses", json=body).content == provider.body
+    assert httpx.get(f"{keeping}/v1/responses/{name}").status_code == 200
+
+
+@pytest.mark.parametrize("id", [b"7", b"null", b'"\\ud800"', b"["])
+def test_an_answer_whose_id_is_none_is_handed_on_and_not_stored(keeping, provider, caplog, id):
+    provider.body = b'{"id":%b,"object":"response","output":[]}' % id
+    got = httpx.post(f"{keeping}/v1/responses", json={"model": "openai_responses", "input": "a"})
+    assert (got.status_code, got.content) == (200, provider.body)
+    assert not [each for each in caplog.records if each.exc_info]
+
+
+@pytest.mark.parametrize("id", ["\ud800", "a\0"])
+def test_an_id_that_no_database_takes_is_unknown(url, id):
+    body = json.dumps({"model": MODEL, "input": "a", "previous_response_id": id})
+    got = httpx.post(f"{url}/v1/responses", content=body)
+    assert got.status_code == 400, got.text
+
+
 @pytest.mark.row("GW-17")
 def test_a_response_can_be_deleted(client, provider):
     answers(provider, Text("one"))
@@ -180,6 +224,56 @@ def test_another_key_finds_nothing(kind, tmp_path):
         with pytest.raises(NotFoundError):
             table.find("resp_1", "key-1")
         database.close()
+
+
+@contextlib.contextmanager
+def table_in(kind, tmp_path):
+    """Yield the table in a database of a kind, and the database."""
+    with fresh_schema() if kind == "postgres" else contextlib.nullcontext() as schema:
+        database = open_database(str(tmp_path / "g.db")) if schema is None else open_database(CONNINFO, schema=schema)
+        yield ResponseTable(database), database
+        database.close()
+
+
+KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.server)]
+
+
+@pytest.mark.row("GW-17")
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_id_that_a_provider_gives_twice_leads_to_nobody_elses_responses(kind, tmp_path):
+    def body(text):
+        return b'{"output":[{"type":"message","x":"%b"}]}' % text.encode()
+
+    with table_in(kind, tmp_path) as (table, _):
+        table.add("resp_1", "alice", own_input=[], response=body("first"))
+        table.add("resp_2", "alice", own_input=[], response=body("second"), previous="resp_1")
+        table.add("resp_1", "bob", own_input=[], response=body("of bob"))
+        assert bytes(table.find("resp_1", "bob").response) == body("of bob")
+        assert [b"of bob" in bytes(each) for each in table.history("resp_2", "alice")] == [False, False]
+        table.delete("resp_1", "alice")
+        with pytest.raises(NotFoundError):
+            table.history("resp_2", "alice")
+        assert table.find("resp_1", "bob")
+
+
+def test_a_chain_that_leads_to_itself_is_not_found(tmp_path):
+    with table_in("sqlite", tmp_path) as (table, _):
+        table.add("resp_1", "", own_input=[], response=b"{}", previous="resp_2")
+        table.add("resp_2", "", own_input=[], response=b"{}", previous="resp_1")
+        with pytest.raises(NotFoundError):
+            table.history("resp_2", "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_responses_of_an_earlier_version_stay(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(response_table, "_MIGRATIONS", response_table._MIGRATIONS[:1])
+    with table_in(kind, tmp_path) as (_, database):
+        insert = "INSERT INTO {s}.stored_responses VALUES ('resp_1', 'alice', 1, NULL, ?, ?)"
+        packed = response_table._packed(input_items(b'"hi"')), response_table.zstd.compress(b"{}")
+        database.run(lambda it: it.rows(insert, *packed))
+        monkeypatch.undo()
+        found = ResponseTable(database).find("resp_1", "alice")
+        assert (len(found.input), bytes(found.response)) == (1, b"{}")
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"model": "anthropic_messages", "previous_response_id": 3}'])

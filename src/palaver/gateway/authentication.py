@@ -73,6 +73,8 @@ class Authentication(Component):
         self._required = required
         self._keys: GatewayKeys | None = None
         self._found: dict[bytes, _Found] = {}
+        self._unknown: dict[bytes, _Found] = {}
+        """Hashes that are no key's: apart, so that who makes them up displaces none that is."""
         self._lookup = anyio.Lock()
         self._refreshes: dict[bytes, anyio.Event] = {}
         self._tasks: TaskGroup
@@ -127,13 +129,13 @@ class Authentication(Component):
             )
 
     async def _find(self, hash: bytes) -> VirtualKey | None:
-        found = self._found.get(hash)
+        found = self._remembered(hash)
         if found is not None and time.monotonic() < found.until:
             return found.key
         if found is not None and time.monotonic() - found.at <= STALE:
             return await self._refreshed(hash, found)
         async with self._lookup:  # requests with one key wait for one look-up
-            found = self._found.get(hash)
+            found = self._remembered(hash)
             if found is not None and time.monotonic() < found.until:
                 return found.key
             return await self._look_up(hash, found)
@@ -147,8 +149,8 @@ class Authentication(Component):
         with anyio.move_on_after(PATIENCE):
             await ended.wait()
         if not ended.is_set():
-            self._found[hash] = known._replace(until=time.monotonic() + REMEMBERED)
-        return self._found.get(hash, known).key
+            self._remember(hash, known._replace(until=time.monotonic() + REMEMBERED))
+        return (self._remembered(hash) or known).key
 
     async def _refresh(self, hash: bytes, known: _Found, ended: anyio.Event) -> None:
         try:
@@ -166,13 +168,21 @@ class Authentication(Component):
             if known is None or time.monotonic() - known.at > STALE:
                 raise RefusedError("overloaded", "keys cannot be checked now", retry_after=1) from error
             _LOGGER.warning("keys cannot be checked: %s", error)
-            self._found[hash] = known._replace(until=time.monotonic() + REMEMBERED)
+            self._remember(hash, known._replace(until=time.monotonic() + REMEMBERED))
             return known.key
-        if len(self._found) >= _MOST:
-            self._found.clear()
         now = time.monotonic()
-        self._found[hash] = _Found(key, now, now + REMEMBERED)
+        self._remember(hash, _Found(key, now, now + REMEMBERED))
         return key
+
+    def _remembered(self, hash: bytes) -> _Found | None:
+        return self._found.get(hash) or self._unknown.get(hash)
+
+    def _remember(self, hash: bytes, found: _Found) -> None:
+        kept, other = (self._unknown, self._found) if found.key is None else (self._found, self._unknown)
+        if len(kept) >= _MOST:
+            kept.clear()
+        kept[hash] = found
+        other.pop(hash, None)
 
     async def _write_often(self) -> None:
         while True:

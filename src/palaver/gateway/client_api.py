@@ -188,6 +188,8 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     """The parameter of the query that may hold the key."""
     output_bounds: tuple[str, ...] = ()
     """The fields of a request that bound the tokens of its answer; ``a.b`` is the field ``b`` of the object ``a``."""
+    choice_counts: tuple[str, ...] = ()
+    """The fields, as above, that say how many answers are wanted of one request."""
     request_headers: tuple[str, ...] = ()
     """The headers of requests that belong to the wire, or how their names begin (``openai-``)."""
     response_headers: tuple[str, ...] = ()

@@ -87,6 +87,11 @@ class Counter:
         self.refills = False
         self.lock = anyio.Lock()
 
+    @property
+    def spent(self) -> int:
+        """What all processes have used or reserved, without what this one has left of its share."""
+        return self.used - self.left
+
 
 class Charge(NamedTuple):
     """An amount of a counter that an exchange reserves."""
@@ -127,6 +132,9 @@ class Counters:
 
         Raises ``LimitReachedError`` and ``StoreError``.
         """
+        for each in charges:
+            if each.amount > each.counter.scoped.limit.amount:  # nothing is taken for what can never be reserved
+                raise LimitReachedError(each)
         while short := [each for each in charges if each.counter.left < each.amount]:
             for each in short:
                 await self._wait_for_share(each)
@@ -146,10 +154,12 @@ class Counters:
                 del self._known[name]
             elif counter.left < 0 or (counter.left and (all_shares or clock - counter.touched >= IDLE)):
                 left, counter.left = counter.left, 0
+                counter.used -= left
                 try:
                     await to_thread(self._database.run, lambda it, c=counter, n=left: _give(it, c, n))
                 except BaseException:
                     counter.left += left
+                    counter.used += left
                     raise
 
     async def forget_old(self) -> None:
@@ -189,9 +199,10 @@ class Counters:
             counter.size = min(counter.size * 2, counter.scoped.limit.amount)
         elif now - counter.taken > _SLOW:
             counter.size = max(counter.size // 2, 1)
-        counter.size = max(counter.size, least)
+        limit = counter.scoped.limit.amount
+        counter.size = min(max(counter.size, least), max(limit, 1))
         counter.taken = now
-        most = max(counter.size, wanted)
+        most = min(max(counter.size, wanted), limit)
         share = _Share(0, counter.used)
         with anyio.CancelScope(shield=True):  # what the database gave must not be lost
             share = await to_thread(self._database.run, lambda it: _take(it, counter, least, most))

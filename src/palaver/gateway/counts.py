@@ -24,13 +24,13 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.core.errors import CapabilityError, PalaverError
+from palaver.core.errors import CapabilityError, DecodeError, PalaverError
 from palaver.gateway import same_wire
 from palaver.gateway.apis import APIS
 from palaver.gateway.client_api import ClientApi, Count, api_error
 from palaver.gateway.credentials import without_credentials
 from palaver.gateway.http_io import error_response, read_body, refusal
-from palaver.gateway.record import ClientRequest, Record
+from palaver.gateway.record import Attempt, ClientRequest, Record
 from palaver.gateway.request_body import read_head
 from palaver.models.catalogue import rates_of
 from palaver.models.fallback import hop_of
@@ -97,6 +97,7 @@ async def _count(gateway: Gateway, record: Record, row: Count, sent: bytes) -> R
     record.model, record.wire, record.target = model.name, model.endpoint.wire, candidate.label
     record.outcome = "answered"
     headers = {"palaver-model": quote(model.name, safe="/:.-_"), "palaver-exchange": record.id}
+    asked = Attempt(model.name, model.endpoint.wire, target=candidate.label)
     try:
         same = model.endpoint.wire == request.api.wire and model.endpoint.counting is not None
         if same and (sent is request.body or not _names_model(request.body)):
@@ -104,7 +105,10 @@ async def _count(gateway: Gateway, record: Record, row: Count, sent: bytes) -> R
         else:
             record.translated = True
             data = msgspec.json.encode(row.write(await count_tokens(model, _prompt(request))))
+        record.attempts.append(asked)
     except PalaverError as error:
+        if not isinstance(error, CapabilityError | DecodeError):  # of which none was asked
+            record.attempts.append(structs.replace(asked, error=error))
         if not isinstance(error, CapabilityError) and hop_of(error) == "stop":
             raise
         data = msgspec.json.encode(row.write(_estimate(request, model)))

@@ -5,7 +5,8 @@ Rules:
 - A name is resolved, each of its addresses is judged, and the connection goes to the address that was judged: another
   answer of the name server a moment later changes nothing. Each redirect is judged anew.
 - An address is public, or it is not asked: none that is private, loopback, link-local, reserved or multicast, also not
-  inside an IPv6 address that stands for an IPv4 one. No proxy of the environment is used.
+  inside an IPv6 address that stands for an IPv4 one, and none of ``_SPECIAL``, which not every Python knows. No proxy
+  of the environment is used.
 - A body is read up to ``MOST_BYTES``, not decompressed, and must begin as an image of a known type does.
 - What could not be fetched is left out, with a loss that says why.
 
@@ -50,6 +51,22 @@ _REDIRECTS: Final = 3
 _SECONDS: Final = 10
 _TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_SPECIAL: Final = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "168.63.129.16/32",  # https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
+            "192.0.0.0/24",  # the others: https://www.iana.org/assignments/iana-ipv4-special-registry
+            "192.88.99.0/24",
+            "64:ff9b:1::/48",  # https://www.iana.org/assignments/iana-ipv6-special-registry
+            "100::/64",
+            "2001::/23",
+            "3fff::/20",
+            "5f00::/16",
+            "fec0::/10",  # https://datatracker.ietf.org/doc/html/rfc3879
+        ),
+    )
+)
 
 
 class RefusedError(PalaverError):
@@ -65,6 +82,8 @@ def is_public(address: Address) -> bool:
             return is_public(address.ipv4_mapped)
         if address.sixtofour is not None or address.teredo is not None:
             return False
+    if any(address in each for each in _SPECIAL):
+        return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 

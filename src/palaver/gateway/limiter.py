@@ -183,7 +183,7 @@ def _reached(charge: Charge) -> RefusedError:
     needs = "" if measure == "requests" else f"; this request may use {shown(measure, amount)}"
     return RefusedError(
         "rate_limit",
-        f"{scoped.label} has a limit of {scoped.limit}, of which {shown(measure, counter.used)} are used or reserved"
+        f"{scoped.label} has a limit of {scoped.limit}, of which {shown(measure, counter.spent)} are used or reserved"
         f"{needs}; it begins anew at {frees}",
         retry_after=max(1, math.ceil(counter.ends - time.time())),
         code="insufficient_quota" if measure == "cost" else None,

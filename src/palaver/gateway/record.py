@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Struct, field
 
 from palaver import wires
-from palaver.core.errors import PalaverError, ProviderError, StreamError
+from palaver.core.errors import PalaverError, ProviderError, StreamError, TimedOutError
 from palaver.core.usage import Usage
 from palaver.gateway.session import session_of
 from palaver.threads.ids import now_ms, uuid7
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from palaver.models.language_model import Notice
 
 MAX_ANSWER: Final = 64 * 1024 * 1024
-_MOST_TOKENS: Final = 10**9
+MOST_TOKENS: Final = 10**9
+"""No request has, and no answer says more."""
 Outcome: TypeAlias = Literal["answered", "refused", "failed", "cancelled"]
 """``answered``: the client got a whole answer. ``refused``: the gateway itself or the provider refused the request.
 ``failed``: no answer, or it broke off. ``cancelled``: the client went away."""
@@ -100,6 +101,8 @@ class Record(Struct, kw_only=True, eq=False):
     wire: str | None = None
     retries: int = 0
     """What was sent again to the model of the current attempt."""
+    unanswered: list[str] = field(default_factory=list[str])
+    """The models that got the request, did not answer in time, and were asked again."""
     translated: bool = False
     sent: bytes = b""
     received: list[bytes] = field(default_factory=list[bytes])
@@ -123,6 +126,8 @@ class Record(Struct, kw_only=True, eq=False):
     def note_retry(self, notice: Notice) -> None:
         """Count a retry: an ``on_notice`` of ``with_retries``."""
         self.retries += notice.kind == "retry"
+        if is_unanswered(notice.error):
+            self.unanswered.append(notice.model)
 
     def note_received(self, data: bytes | None) -> None:
         """Add a piece of the model's answer: a ``HttpResponse.tap``. Raises ``ProviderError`` when that is too long."""
@@ -145,21 +150,41 @@ class Record(Struct, kw_only=True, eq=False):
         return self.answer
 
 
+def is_unanswered(error: Exception | None) -> bool:
+    """Whether a model got the request whole, and may have begun with an answer that nobody saw."""
+    return isinstance(error, TimedOutError) and error.phase in {"first_token", "idle"}
+
+
 def sound(usage: Usage | None) -> Usage | None:
-    """Return counters that an answer can have had, each from 0 to ``_MOST_TOKENS``: a provider can say anything."""
+    """Return counters that an answer can have had, each from 0 to ``MOST_TOKENS``: a provider can say anything."""
     if usage is None:
         return None
     counts = (usage.input, usage.cache_read, usage.cache_write, usage.output, usage.reasoning)
-    if all(each is None or 0 <= each <= _MOST_TOKENS for each in counts):
+    if all(each is None or 0 <= each <= MOST_TOKENS for each in counts):
         return usage
     given, read, written, output, reasoning = [
-        None if each is None else min(max(each, 0), _MOST_TOKENS) for each in counts
+        None if each is None else min(max(each, 0), MOST_TOKENS) for each in counts
     ]
     return Usage(input=given, cache_read=read, cache_write=written, output=output, reasoning=reasoning)
 
 
 def decode_answer(wire: str, data: bytes, *, stream: bool) -> Response | None:
-    """Decode the bytes of an answer as far as they came; ``None`` for what cannot be read."""
+    """Decode the bytes of an answer as far as they came; ``None`` for what cannot be read.
+
+    A server may stream where no stream was asked for, and the other way round.
+    """
+    found = _decoded(wire, data, stream=stream)
+    if found is not None and not _is_empty(found):
+        return found
+    other = _decoded(wire, data, stream=not stream)
+    return found if other is None or _is_empty(other) else other
+
+
+def _is_empty(answer: Response) -> bool:
+    return not answer.message.content and (answer.usage is None or not answer.usage.total)
+
+
+def _decoded(wire: str, data: bytes, *, stream: bool) -> Response | None:
     codec = wires.get(wire)
     try:
         if not stream:

@@ -4,7 +4,7 @@ Rules:
 
 - A response is stored with its own input only, and with the id of the one before it; its history is the chain of them.
   A chain of which a response was deleted is not found.
-- Who asks with another key finds nothing.
+- Who asks with another key finds nothing. An id names one response of each key: two may get the same from a provider.
 - A conversation names the last response of its chain. Items that a client adds to it are a response without an answer.
 
 Stability: experimental.
@@ -41,14 +41,26 @@ _MIGRATIONS: Final[Migrations] = (
             id TEXT PRIMARY KEY, caller TEXT NOT NULL, at BIGINT NOT NULL, metadata BYTEA NOT NULL, head TEXT
         )""",
     ),
+    (
+        "ALTER TABLE {s}.stored_responses RENAME TO earlier_responses",
+        """CREATE TABLE {s}.stored_responses (
+            id TEXT NOT NULL, caller TEXT NOT NULL, at BIGINT NOT NULL, previous TEXT, input BYTEA NOT NULL,
+            response BYTEA, PRIMARY KEY (caller, id)
+        )""",
+        "INSERT INTO {s}.stored_responses SELECT id, caller, at, previous, input, response FROM {s}.earlier_responses",
+        "DROP TABLE {s}.earlier_responses",
+        "CREATE INDEX stored_responses_at ON {s}.stored_responses (at)",
+    ),
 )
-_INSERT: Final = "INSERT INTO {s}.stored_responses VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
-_CHAIN: Final = """WITH RECURSIVE chain (id, previous, depth) AS (
-        SELECT id, previous, 0 FROM {s}.stored_responses WHERE id = ? AND caller = ?
+_INSERT: Final = "INSERT INTO {s}.stored_responses VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (caller, id) DO NOTHING"
+_CHAIN: Final = """WITH RECURSIVE chain (id, caller, previous, depth) AS (
+        SELECT id, caller, previous, 0 FROM {s}.stored_responses WHERE id = ? AND caller = ?
         UNION ALL
-        SELECT r.id, r.previous, c.depth + 1 FROM {s}.stored_responses r JOIN chain c ON r.id = c.previous
-    ) SELECT r.input, r.response, r.previous FROM chain c JOIN {s}.stored_responses r ON r.id = c.id
-    ORDER BY c.depth DESC"""
+        SELECT r.id, r.caller, r.previous, c.depth + 1 FROM {s}.stored_responses r
+        JOIN chain c ON r.id = c.previous AND r.caller = c.caller WHERE c.depth < 10000
+    ) SELECT r.input, r.response, r.previous FROM chain c
+    JOIN {s}.stored_responses r ON r.id = c.id AND r.caller = c.caller ORDER BY c.depth DESC"""
+"""The depth ends a chain that leads to itself, which a provider that gives an id twice can make."""
 _ITEMS: Final[json.Decoder[list[Raw] | None]] = json.Decoder(list[Raw] | None)
 _ITEM: Final = json.Decoder(dict[str, Any])
 _LONGEST: Final = 64 * 1024 * 1024
@@ -113,7 +125,7 @@ class ResponseTable:
         query: Final = (
             "SELECT input, response FROM {s}.stored_responses WHERE id = ? AND caller = ? AND response IS NOT NULL"
         )
-        rows = self._database.run(lambda it: it.rows(query, id, caller))
+        rows = self._database.run(lambda it: it.rows(query, _storable(id), caller))
         if not rows:
             raise NotFoundError(f"Response with id '{id}' not found.")
         return StoredResponse(_unpacked(rows[0][0]), Raw(zstd.decompress(rows[0][1])))
@@ -123,7 +135,7 @@ class ResponseTable:
 
         Raises ``DecodeError`` for one that is too long.
         """
-        rows = self._database.run(lambda it: it.rows(_CHAIN, id, caller))
+        rows = self._database.run(lambda it: it.rows(_CHAIN, _storable(id), caller))
         if not rows or rows[0][2] is not None:
             raise NotFoundError(f"Previous response with id '{id}' not found.")
         items: list[Raw] = []
@@ -170,7 +182,7 @@ class ResponseTable:
     def conversation(self, id: str, caller: str) -> Conversation:
         """Return a conversation. Raises ``NotFoundError``."""
         query: Final = "SELECT at, metadata, head FROM {s}.stored_conversations WHERE id = ? AND caller = ?"
-        rows = self._database.run(lambda it: it.rows(query, id, caller))
+        rows = self._database.run(lambda it: it.rows(query, _storable(id), caller))
         if not rows:
             raise NotFoundError(f"Conversation with id '{id}' not found.")
         at, metadata, head = rows[0]
@@ -192,6 +204,11 @@ class ResponseTable:
         query: Final = "DELETE FROM {s}.stored_conversations WHERE id = ? AND caller = ? RETURNING id"
         if not self._database.run(lambda it: it.rows(query, id, caller)):
             raise NotFoundError(f"Conversation with id '{id}' not found.")
+
+
+def _storable(id: str) -> str:
+    """Return an id as a database takes it: half a surrogate or a zero is in none that is stored."""
+    return id.encode(errors="replace").decode().replace("\0", "?")
 
 
 def input_items(value: Raw | None) -> list[Raw]:

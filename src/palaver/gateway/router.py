@@ -25,7 +25,7 @@ from msgspec import structs
 
 from palaver.core.errors import DecodeError, PalaverError, UnknownNameError
 from palaver.gateway.config import Target
-from palaver.gateway.patterns import LONGEST_NAME
+from palaver.gateway.patterns import LONGEST_NAME, match_pieces
 from palaver.models import Model, Retry, Timeouts, providers
 from palaver.models.names import model
 
@@ -97,7 +97,7 @@ class Router:
         table = {name: tuple(map(_target, to if isinstance(to, list) else [to])) for name, to in config.models.items()}
         self._exact = {name: targets for name, targets in table.items() if "*" not in name}
         patterns = sorted((name for name in table if "*" in name), key=lambda name: len(name.replace("*", "")))
-        self._patterns = [(_compiled(name), name, table[name]) for name in reversed(patterns)]
+        self._patterns = [(name.split("*"), name, table[name]) for name in reversed(patterns)]
         self._known: dict[tuple[str, str], Chain] = {}
 
     def check(self) -> None:
@@ -172,9 +172,9 @@ class Router:
         """Return the name or the pattern of the configuration, what stands there, and what each ``*`` matched."""
         if (targets := self._exact.get(name)) is not None:
             return name, targets, ()
-        for pattern, written, each in self._patterns:
-            if found := pattern.fullmatch(name):
-                return written, each, found.groups()
+        for pieces, written, each in self._patterns:
+            if (stars := match_pieces(pieces, name)) is not None:
+                return written, each, stars
         if self._config.only_listed or not name:
             raise UnknownNameError.among(f"no model {name!r}", self.names, name)
         first, slash, _ = name.partition("/")
@@ -238,10 +238,6 @@ def _target(to: str | Target) -> Target:
 def _speaks(provider: str, wire: str) -> bool:
     row = providers.PROVIDERS.get(provider)
     return row is not None and any(each.wire.partition(":")[0] == wire for each in row.endpoints)
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile("(.*)".join(map(re.escape, pattern.split("*"))), re.DOTALL)
 
 
 def _filled(model: str, stars: tuple[str, ...]) -> str:

@@ -2,14 +2,16 @@
 
 Rules:
 
-- Before: the input is estimated (``palaver.tokens``), the output is the most that the client asks for, or 0 where it
-  asks for no bound. The cost is that of the dearest model that may answer, at full prices.
+- Before: the input is estimated (``palaver.tokens``), the output is the most that the client asks for, for each of the
+  answers that it wants, or 0 where it asks for no bound: what a model can say at most is more than many limits, which
+  would then admit nothing. The cost is that of the dearest model that may answer, at full prices.
 - A long request is not read for that: its length is an estimate that is too high, as long as it is a small part of the
   limit. Otherwise it is read.
 - After: what the provider says it used. Of an answer that broke off, or that the client did not wait for, the output is
   at least the estimate of what came: providers count at the end of a stream.
 - Where the provider says nothing: an exchange that the provider refused, and one that never reached it, used nothing.
-  Any other used the estimate of its input and of the output that came.
+  Any other used the estimate of its input and of the output that came, which is its length where it cannot be read.
+- A model that did not answer in time, before it or another one was asked again, used the estimate of its input.
 
 Stability: experimental.
 """
@@ -27,18 +29,19 @@ from msgspec import Struct
 from palaver.core.errors import DecodeError, StreamError, TimedOutError
 from palaver.core.usage import Usage
 from palaver.gateway.limits import USD
-from palaver.gateway.record import sound
+from palaver.gateway.record import MOST_TOKENS, is_unanswered, sound
 from palaver.models.catalogue import cost, prices_of
 from palaver.tokens import estimate, estimate_tools, overhead
 
 if TYPE_CHECKING:
-    from palaver.core.request import Response
+    from palaver.core.request import Request, Response
     from palaver.gateway.limits import Limit, Measure
     from palaver.gateway.record import ClientRequest, Record
 
 _LONG: Final = 16_384
 """Bytes."""
 _PART: Final = 64
+_MOST_CHOICES: Final = 1000
 _TOKENS: Final = frozenset({"tokens", "input_tokens", "output_tokens", "cost"})
 
 
@@ -74,8 +77,8 @@ def expected(request: ClientRequest, models: Sequence[str], limits: Collection[L
     if _TOKENS.isdisjoint(measures):
         return Amounts(requests=1)
     if len(request.body) > _LONG:
-        output = _bound(request.body, request.api.output_bounds)
-        rough = _priced_for(models, measures, _by_length(request.body), output)
+        output = _for_choices(request, _bound(request.body, request.api.output_bounds))
+        rough = _priced_for(models, measures, _by_length(len(request.body)), output)
         if all(rough.of(each.measure) * _PART <= each.amount for each in limits):
             return rough
     return _priced_for(models, measures, input_tokens(request), _most_output(request))
@@ -89,37 +92,74 @@ def _priced_for(models: Sequence[str], measures: Collection[Measure], tokens: in
     return Amounts(1, tokens, output, max([each or 0 for each in costs]) if None not in costs else None)
 
 
-def _by_length(body: bytes) -> int:
-    return len(body) * 2 // 7
+def _by_length(size: int) -> int:
+    return size * 2 // 7
 
 
 def used(record: Record) -> Amounts:
     """Return what an exchange used that was admitted and has ended."""
+    found = _used(record)
+    earlier = [each.model for each in record.attempts[:-1] if is_unanswered(each.error)]
+    lost = [*record.unanswered, *earlier]
+    if not lost:
+        return found
+    tokens = input_tokens(record.request)
+    costs = [found.cost, *(_cost(Usage(input=tokens), each) for each in lost)]
+    known = [each for each in costs if each is not None]
+    return Amounts(found.requests, found.input + tokens * len(lost), found.output, sum(known) if known else None)
+
+
+def estimated(tokens: int, response: Response | None, received: int) -> Usage:
+    """Return the estimate of what an exchange used of which the provider says nothing.
+
+    ``tokens`` are those of its input, and ``received`` the length of its answer, for one that cannot be read.
+    """
+    output = 0 if response is None else _output(response)
+    return Usage(input=tokens, output=output or _by_length(received))
+
+
+def _output(response: Response) -> int:
+    every = (response.message, *response.alternatives)
+    return sum([estimate(each) for each in every if each.content])
+
+
+def _used(record: Record) -> Amounts:
     response = record.response()
     usage = None if response is None else sound(response.usage)
     if usage is not None and usage.total:
         return _reported(record, response, usage)
     if not record.sent or not (response is not None or _may_have_worked(record)):
         return Amounts(requests=1 if record.attempts or record.sent else 0)
-    output = 0 if response is None else estimate(response.message)
-    return _priced(record, Usage(input=input_tokens(record.request), output=output))
+    received = sum(map(len, record.received)) if record.outcome == "answered" else 0
+    return _priced(record, estimated(input_tokens(record.request), response, received))
 
 
 def input_tokens(request: ClientRequest) -> int:
     """Return the estimate of what a request sends; of a body that cannot be read, by its length."""
     try:
-        asked = request.decoded
+        return input_of(request.decoded)
     except DecodeError:
-        return _by_length(request.body)
+        return _by_length(len(request.body))
+
+
+def input_of(asked: Request) -> int:
+    """Return the estimate of what a request sends."""
     messages = sum([estimate(each) + overhead(each) for each in asked.messages])
     return messages + estimate_tools(asked.tools, asked.settings.output)
 
 
 def _most_output(request: ClientRequest) -> int:
     try:
-        return max(request.decoded.settings.max_tokens or 0, 0)
+        return _for_choices(request, request.decoded.settings.max_tokens or 0)
     except DecodeError:
         return 0
+
+
+def _for_choices(request: ClientRequest, output: int) -> int:
+    """Return the most tokens of all answers that a request wants, if each has up to ``output``."""
+    fields = request.api.choice_counts
+    count = _bound(request.body, fields) if fields and output > 0 else 1
+    return min(max(output, 0), MOST_TOKENS) * min(max(count, 1), _MOST_CHOICES)
 
 
 def _bound(body: bytes, fields: tuple[str, ...]) -> int:
@@ -153,7 +193,7 @@ def _may_have_worked(record: Record) -> bool:
 
 def _reported(record: Record, response: Response | None, usage: Usage) -> Amounts:
     if record.outcome != "answered" and response is not None:
-        more = estimate(response.message) - (usage.output or 0) - (usage.reasoning or 0)
+        more = _output(response) - (usage.output or 0) - (usage.reasoning or 0)
         if more > 0:
             usage = Usage(
                 input=usage.input,

@@ -45,7 +45,8 @@ _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 _DELETED: Final = 3600.0
 """Seconds between two times that old responses are deleted."""
 _LOGGER: Final = logging.getLogger("palaver.gateway")
-_DATA: Final = b"data: "
+_DATA: Final = b"data:"
+_DONE: Final = b"[DONE]"
 
 
 class ResponseOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -176,11 +177,12 @@ class StoredResponses(Component):
         if not (record.translated or pending.resolved or self._options.keep == "all"):
             return
         response = _response(b"".join(record.returned), stream=record.request.stream)
-        if response is None:
+        named = None if response is None else _id_of(response)
+        if named is None:
             return
         await to_thread(
             self._table.add,
-            json.decode(response, type=_Response).id,
+            named,
             caller_id(record.caller),
             own_input=pending.own_input,
             response=response,
@@ -236,7 +238,21 @@ def _response(data: bytes, *, stream: bool) -> bytes | None:
     if not stream:
         return data
     for line in reversed(data.splitlines()):
-        if line.startswith(_DATA):
-            event = json.decode(line[len(_DATA) :], type=_Event)
+        text = line[len(_DATA) :].strip() if line.startswith(_DATA) else b""
+        if text and text != _DONE:
+            try:
+                event = json.decode(text, type=_Event)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                return None
             return bytes(event.response) if event.type in _ENDS else None
     return None
+
+
+def _id_of(response: bytes) -> str | None:
+    """Return the id of a response; ``None`` for one that nobody could ask for."""
+    try:
+        named = json.decode(response, type=_Response).id
+        named.encode()
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return named

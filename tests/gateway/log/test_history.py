@@ -4,7 +4,7 @@ import pytest
 
 from palaver import assistant, system, tool, tool_call, user, wires
 from palaver.core.parts import Reasoning, Text
-from palaver.gateway.log.history import digest, instructions, links, title
+from palaver.gateway.log.history import digest, instructions, links, title, without_reminders
 from tests.gateway.test_wires import ASKED
 
 
@@ -61,3 +61,16 @@ def test_the_title_is_the_first_line_of_the_user():
     assert title([user("<session_context>\na<b>\n</session_context>"), user("<env>x</env>Fix it")]) == "Fix it"
     assert title([assistant("Hi"), user("<a>b</a>")]) is None
     assert len(title([user("x" * 500)])) == 80
+
+
+def test_reminders_that_are_closed_are_left_out():
+    text = "a<system-reminder>b<system-reminder>c</system-reminder>d</system-reminder>e<system-reminder>f"
+    assert without_reminders(text) == "ad</system-reminder>e<system-reminder>f"
+
+
+@pytest.mark.parametrize("text", ["<system-reminder>", "</system-reminder><system-reminder>", "<a></a>", "<a>"])
+def test_no_prompt_keeps_the_writer_busy(text):
+    """With quadratic time, this would take many minutes."""
+    messages = [user(text * 400_000)]
+    assert len(linked(messages, "")) == 1
+    assert title(messages) is None or text != "<a></a>"

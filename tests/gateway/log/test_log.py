@@ -4,22 +4,35 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from queue import Queue
 
 import httpx
 import pytest
+from hypothesis import given, strategies as st
+from msgspec import structs
 
 from palaver import Request, user, wires
 from palaver.core.errors import PalaverError
-from palaver.gateway import gateway_app
+from palaver.gateway import Translation, gateway_app
+from palaver.gateway.database import open_database
+from palaver.gateway.keys import KeySettings
+from palaver.gateway.log import component, spool
+from palaver.gateway.log.logged import encode
+from palaver.gateway.log.options import LogOptions
+from palaver.gateway.log.redaction import Redaction
+from palaver.gateway.log.sink import Sink
 from palaver.gateway.log.spool import segments
+from palaver.gateway.log.writer import Writer
 from palaver.gateway.record import decode_answer
+from palaver.gateway.usage import UsageLedger
 from palaver.store.store import Query
-from tests.gateway.log.logs import Places, answered, until
+from tests.gateway.log.logs import Places, answered, exchange, until
 from tests.gateway.running import PROVIDERS, running, targets
 from tests.gateway.test_streams import pieces_of
 from tests.gateway.test_wires import STREAM_TYPES, answer_of, body_of, path_of
@@ -72,6 +85,23 @@ def test_the_bytes_of_both_sides_are_logged(logged, provider, client_wire, model
         assert (answer.text, answer.metadata["exchange"]) == ("It will.", summary.id)
     if client_wire != model_wire and not stream:
         assert len(found.receipt.losses) == int(got.headers.get("palaver-losses", 0))
+
+
+@pytest.mark.row("GW-33")
+@pytest.mark.parametrize("content", [True, False])
+def test_an_answer_without_usage_is_logged_with_the_estimate_that_is_counted(provider, tmp_path, content):
+    places = Places(tmp_path)
+    provider.headers = {"content-type": "text/event-stream"}
+    provider.body = b"".join(pieces_of("openai_chat", "It rains. ", "It will rain."))
+    body = body_of("openai_chat", "openai_chat", stream=True)
+    config = structs.replace(places.config(targets(provider.url), content=content), keys=KeySettings(required=False))
+    with running(config) as url:
+        got = httpx.post(f"{url}/v1/chat/completions", content=body)
+        found = read(places, got.headers["palaver-exchange"]).summary
+    with contextlib.closing(open_database(places.database)) as database:
+        (counted,) = UsageLedger(database).sums()
+    assert (found.input, found.output, found.estimated) == (counted.input_tokens, counted.output_tokens, True)
+    assert found.input > 0 < found.output
 
 
 @pytest.mark.row("GW-33")
@@ -175,6 +205,87 @@ def test_what_several_events_of_a_stream_hold_is_masked(provider, tmp_path, clie
         answer = store.path(found.summary.thread, found.summary.entry)[-1].message
         assert answer.text.startswith("It is REDACTED")
         assert answer.text.endswith(" there")
+
+
+MASKED_TEXT = f"Müller, /home/eva/diary, 123-45-6789, 😀x and {SECRET} too"
+PATTERNS = ["Müller", "[0-9]{3}-[0-9]{2}-[0-9]{4}", "/home/[a-z]+/diary", "😀x"]
+
+
+def slashed(text):
+    return json.dumps(text).replace("/", "\\/")
+
+
+def spelled(text):
+    units = text.encode("utf-16-be").hex()
+    return '"' + "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)) + '"'
+
+
+@pytest.mark.row("GW-35")
+@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("write", [json.dumps, slashed, spelled])
+def test_what_json_writes_with_escapes_is_masked(write, times):
+    body = f"It is {MASKED_TEXT}."
+    for _ in range(times):
+        body = f'{{"a": {write(body)}, "b": "c\\\\d"}}'
+    redact = Redaction(PATTERNS)
+    masked = redact(body.encode())
+    assert len(masked) == len(body.encode())
+    for _ in range(times):
+        masked = json.loads(masked)["a"]
+    assert re.fullmatch(r"It is R[A-Z]*, R[A-Z]*, R[A-Z]*, R[A-Z]* and R[A-Z]* too\.", masked)
+    assert redact(b'{"a": "x\\ny \\ud800 c:\\\\u"}') == b'{"a": "x\\ny \\ud800 c:\\\\u"}'
+
+
+@given(st.text('\\"/abfnrtu019\n\ud83d😀é \0', max_size=30), st.text("abnu1é/", min_size=1, max_size=3), st.booleans())
+def test_text_is_masked_wherever_it_is_in_json(text, secret, ascii_only):
+    redact = Redaction([re.escape(secret)], keys=False)
+    body = json.dumps({"K": text}, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    masked = redact(body)
+    if secret in text:
+        assert secret not in json.loads(masked.decode("utf-8", "surrogatepass"))["K"]
+    elif secret.encode() not in body and "\\" not in text:
+        assert masked == body
+    assert json.loads(masked.decode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.row("GW-35")
+def test_the_title_of_a_thread_and_the_receipt_of_an_exchange_are_masked(provider, tmp_path):
+    places = Places(tmp_path)
+    provider.body = wires.get("ollama_chat").encode_response(answered("Calm.")).body
+    picture = {"type": "image_url", "image_url": {"url": "s123-45-6789://x.png"}}
+    content = [{"type": "text", "text": "I am Müller"}, picture]
+    body = {"model": "ollama_chat", "messages": [{"role": "user", "content": content}]}
+    config = structs.replace(
+        places.config(targets(provider.url), redact=PATTERNS), translation=Translation(fetch_images=True)
+    )
+    with running(config) as url:
+        got = httpx.post(f"{url}/v1/chat/completions", content=json.dumps(body))  # which writes \u00fc
+        found = read(places, got.headers["palaver-exchange"])
+    assert any("REDACTED" in each.why for each in found.receipt.losses)
+    assert b"123-45-6789" not in everything(places)
+    with places.opened_store() as store:
+        assert [each.title for each in store.threads()] == ["I am REDACTEDRED"]
+
+
+@pytest.mark.row("GW-35")
+def test_what_is_large_is_masked_beside_the_loop(provider, tmp_path, monkeypatch):
+    threads, real = {}, Redaction.body
+
+    def body(redact, data, client):
+        threads[len(data) > component.LARGE] = threading.current_thread()
+        return real(redact, data, client)
+
+    monkeypatch.setattr(Redaction, "body", body)
+    places = Places(tmp_path)
+    provider.body = wires.get("openai_chat").encode_response(answered(f"Calm. {SECRET}")).body
+    with running(places.config(targets(provider.url))) as url:
+        for size in (1, component.LARGE):
+            request = Request(messages=(user(SECRET + "x" * size),), model="openai_chat")
+            asked = wires.get("openai_chat").encode_request(request).body
+            got = httpx.post(f"{url}/v1/chat/completions", content=asked)
+            found = read(places, got.headers["palaver-exchange"])
+            assert SECRET.encode() not in found.bodies.request + found.bodies.received
+    assert threads[True] is not threads[False]
 
 
 @pytest.mark.row("GW-36")
@@ -295,6 +406,32 @@ def test_what_a_client_got_whole_is_in_the_log_once_after_a_kill(provider, tmp_p
         said = [hit.entry.message for hit in store.search(Query(text="calm", role="assistant", limit=10_000))]
         assert {each.metadata["exchange"] for each in said} == set(logged)
         assert len(said) == len(logged)
+
+
+@pytest.mark.row("GW-36")
+@pytest.mark.parametrize("altered", ["a record", "a length", "nothing"])
+def test_a_spool_that_was_altered_loses_nothing(tmp_path, altered):
+    places = Places(tmp_path)
+    body = Request(messages=(user("Well?"),), model="m")
+    several = [exchange("openai_chat", body, answered(str(each))) for each in range(4)]
+    framed = [spool.framed(encode(each)) for each in several]
+    data = bytearray(b"".join(framed))
+    place = len(framed[0]) + {"a record": 40, "a length": 2, "nothing": 0}[altered]
+    data[place] ^= 1 if altered != "nothing" else 0
+    folder = places.spool / "of-a-process-that-died"
+    folder.mkdir(parents=True)
+    (folder / "00000000.spool").write_bytes(data + (b"torn" if altered == "nothing" else bytes(4096)))
+    writer_stops = threading.Event()
+    writer_stops.set()
+    lock = spool.lock_folder(folder)
+    Writer(folder, lock, lambda: Sink(LogOptions(store=places.store), places.database), changed=print).run(writer_stops)
+    with places.exchanges() as found:
+        logged = {each.id for each in found.recent(10)}
+    rejected = (places.spool / "rejected").read_bytes()
+    kept = {"a record": [1], "a length": [1, 2, 3], "nothing": []}[altered]
+    assert logged == {each.id for number, each in enumerate(several) if number not in kept}
+    assert all(framed[each][80:] in rejected for each in kept)
+    assert not folder.exists()
 
 
 def test_a_pattern_that_cannot_be_read_is_refused_at_the_start(tmp_path):

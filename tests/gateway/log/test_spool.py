@@ -70,6 +70,40 @@ def test_a_write_that_fails_is_undone_and_refused_until_one_succeeds(tmp_path, m
         assert records(opened.folder) == [b"one", b"three"]
 
 
+@pytest.mark.row("GW-36")
+def test_a_disk_that_has_no_room_for_an_exchange_is_full_though_less_fits(tmp_path, monkeypatch):
+    room, real = 6000, spool.os.writev
+
+    def writev(file, pieces):
+        taken = b"".join(pieces)[: room - spool.os.fstat(file).st_size]
+        return real(file, [taken])
+
+    monkeypatch.setattr(spool.os, "writev", writev)
+    with Spool(tmp_path, max_bytes=1 << 20) as opened:
+        with pytest.raises(UnavailableError):
+            opened.append(b"x" * 8000)
+        assert opened.full
+        opened.append(b"small")
+        assert opened.full
+        room = 10_000
+        assert not opened.full
+        opened.append(b"x" * 8000)
+        assert records(opened.folder) == [b"small", b"x" * 8000]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_record_that_was_altered_hides_none_behind_it(tmp_path, place):
+    several = [bytes([each]) * 60 for each in range(1, 5)]
+    data = bytearray(b"".join(map(framed, several)))
+    data[68 * place + 20] ^= 1
+    (tmp_path / "0.spool").write_bytes(data)
+    with (tmp_path / "0.spool").open("rb") as file:
+        found = list(spool.read(file, 0))
+    assert [each.whole for each in found] == [each != place for each in range(4)]
+    assert [each.data for each in found if each.whole] == several[:place] + several[place + 1 :]
+    assert found[-1].end == len(data)
+
+
 def test_a_folder_is_locked_while_its_process_lives(tmp_path):
     with Spool(tmp_path, max_bytes=10_000) as opened:
         assert lock_folder(opened.folder) is None

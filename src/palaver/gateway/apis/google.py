@@ -73,6 +73,7 @@ API: Final = ClientApi(
     keys=(KeyPlace("x-goog-api-key"), BEARER),
     key_parameter="key",
     output_bounds=("generationConfig.maxOutputTokens",),
+    choice_counts=("generationConfig.candidateCount",),
     request_headers=("x-goog-api-client", "x-server-timeout"),
     idle_event=None,  # Google's own clients take a comment for a piece of an answer (google-genai 3.4)
     unmissed=frozenset({"createTime"}),

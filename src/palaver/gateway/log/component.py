@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from palaver.gateway.log.options import LogOptions
     from palaver.gateway.record import Record
 
+LARGE: Final = 1 << 18
+"""Bytes of an exchange from which on it is masked in a thread: less takes less time than a thread may wait for."""
 _STOP: Final = 10.0
 """Seconds that the end of the gateway waits for the writer, which then goes on alone."""
 _LOGGER: Final = logging.getLogger("palaver.gateway.log")
@@ -77,12 +79,17 @@ class ExchangeLog(Component):
                 _LOGGER.warning("the spool of the log is full: %d exchanges are not logged", self.dropped)
             return
         try:
-            self._spool.append(encode(logged(record, self._redact, self._amount)))
+            large = _size(record) > LARGE
+            made = await to_thread(self._made, record) if large else self._made(record)
+            self._spool.append(made)
         except UnavailableError:
             self.dropped += 1
             raise
         if self._options.sync:
             await self._spool.synced()
+
+    def _made(self, record: Record) -> bytes:
+        return encode(logged(record, self._redact, self._amount))
 
     @property
     def health(self) -> dict[str, Any]:
@@ -92,6 +99,11 @@ class ExchangeLog(Component):
             "dropped": self.dropped,
             "error": self._writer.error,
         }
+
+
+def _size(record: Record) -> int:
+    """Return how many bytes are to be masked, about."""
+    return len(record.request.body) + len(record.sent) + sum(map(len, record.received)) + sum(map(len, record.returned))
 
 
 def _name(options: LogOptions, database: str) -> str:

@@ -30,6 +30,7 @@ from palaver.threads.thread import MAIN, Entry, stamped
 
 if TYPE_CHECKING:
     from palaver.core.messages import AssistantMessage, Message
+    from palaver.core.usage import Usage
     from palaver.gateway.database import Database, Migrations, Transaction
     from palaver.gateway.log.logged import LoggedExchange
     from palaver.store.store import Store
@@ -55,13 +56,17 @@ _VERSION_8: Final = 8 << 76 | 2 << 62
 
 
 class Turn(NamedTuple):
-    """What an exchange says: the history, its answer if there is one, and that answer as the client sees it."""
+    """What an exchange says: the history, its answer if there is one, and that answer as the client sees it.
+
+    ``estimate`` is what it used, where the provider does not say.
+    """
 
     messages: Sequence[Message]
     digests: Sequence[bytes | None]
     """The ``history.digest`` of each message."""
     answer: AssistantMessage | None
     visible: AssistantMessage | None
+    estimate: Usage | None = None
 
 
 class Link(NamedTuple):

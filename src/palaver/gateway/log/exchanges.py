@@ -62,11 +62,12 @@ _MIGRATIONS: Final[Migrations] = (
         "CREATE INDEX log_exchanges_base ON {s}.log_exchanges (base)",
     ),
     *conversations.MIGRATIONS,
+    ("ALTER TABLE {s}.log_exchanges ADD COLUMN estimated BIGINT NOT NULL DEFAULT 0",),
 )
 _INSERT: Final = """INSERT INTO {s}.log_exchanges
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
 _SELECT: Final = """SELECT id, at, api, asked, model, caller, team, status, outcome, seconds, input, output, cache_read,
-    cache_write, reasoning, cost, losses, error, thread, entry FROM {s}.log_exchanges """
+    cache_write, reasoning, cost, losses, error, thread, entry, estimated FROM {s}.log_exchanges """
 _LAST_OF_CLIENT: Final = """SELECT id FROM {s}.log_exchanges WHERE asked = ? AND api = ? AND COALESCE(caller, '') = ?
     ORDER BY at DESC LIMIT 1"""
 _LAST_OF_THREAD: Final = "SELECT id FROM {s}.log_exchanges WHERE thread = ? ORDER BY at DESC LIMIT 1"
@@ -101,7 +102,8 @@ _MIN_ID: Final = 4
 class ExchangeSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An exchange without its bytes. Times are Unix milliseconds, durations seconds, the cost USD.
 
-    ``losses`` counts the receipt. ``thread`` and ``entry`` say where its answer is in the store.
+    ``losses`` counts the receipt. ``thread`` and ``entry`` say where its answer is in the store. ``estimated``: the
+    provider said nothing of tokens, and they and the cost are estimates.
     """
 
     id: str
@@ -124,6 +126,7 @@ class ExchangeSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
     thread: str | None = None
     entry: str | None = None
+    estimated: bool = False
 
 
 class ExchangeSums(Struct, frozen=True, kw_only=True):
@@ -180,6 +183,7 @@ class Exchanges:
 
     def _row(self, exchange: LoggedExchange, counted: Figures, placed: Placed) -> Row:
         """Return the row of an exchange, which later ones may then build on."""
+        *amounts, is_estimate = structs.astuple(counted)
         receipt = encode_receipt(receipt_of(exchange))
         bodies = bodies_of(exchange)
         base = self._base(exchange, placed.thread)
@@ -187,12 +191,13 @@ class Exchanges:
         self._remember(exchange, placed.thread, made)
         return (
             *(exchange.id, exchange.at, exchange.api, exchange.asked, exchange.model, exchange.caller, exchange.team),
-            *(exchange.status, exchange.outcome, exchange.seconds, *structs.astuple(counted)),
+            *(exchange.status, exchange.outcome, exchange.seconds, *amounts),
             *(len(exchange.losses), exchange.error, placed.thread, placed.entry),
             *(
                 made.depth,
                 base.id or None,
                 pack(made, base, empty=exchange.amount != "bodies", translated=exchange.translated),
+                int(is_estimate),
             ),
         )
 
@@ -324,4 +329,6 @@ def _client(exchange: LoggedExchange) -> str:
 
 
 def _summary(row: Row) -> ExchangeSummary:
-    return ExchangeSummary(**dict(zip(ExchangeSummary.__struct_fields__, row, strict=True)))
+    *values, is_estimate = row
+    names = ExchangeSummary.__struct_fields__[:-1]
+    return ExchangeSummary(**dict(zip(names, values, strict=True)), estimated=bool(is_estimate))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from palaver.core.messages import Message
+    from palaver.core.request import Request
     from palaver.gateway.log.logged import LoggedExchange
     from palaver.wires._engine.list_memory import RequestReader
 
@@ -38,14 +39,15 @@ class Histories:
         """Remember nothing yet."""
         self._recent = RecentBodies[_Read](_LIMIT, cost_of)
 
-    def read(self, exchange: LoggedExchange, body: bytes) -> tuple[Sequence[Message], Sequence[bytes | None]]:
-        """Return the messages of a request, and the digest of each. Raises ``DecodeError``."""
+    def read(self, exchange: LoggedExchange, body: bytes) -> tuple[Request, Sequence[bytes | None]]:
+        """Return a request, and the digest of each of its messages. Raises ``DecodeError``."""
         key = (exchange.api, exchange.caller)
         known = self._recent.take(key, body) or _Read(wires.get(exchange.api).request_reader(), (), ())
-        messages = known.reader.read(body).messages
+        request = known.reader.read(body)
+        messages = request.messages
         same = same_beginning(known.messages, messages)
         digests = (*known.digests[:same], *map(digest, messages[same:]))
         last = known.reader.last_item(_LAST)
         settled = body.rfind(last) if last else len(body) // 2
         self._recent.give_back(key, body, settled, _Read(known.reader, messages, digests))
-        return messages, digests
+        return request, digests

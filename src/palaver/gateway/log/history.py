@@ -8,7 +8,7 @@ Rules:
 
 - A link is the hash of the link before it and of one message: role, text, calls (name and arguments), results, media.
 - Not in it are ids, reasoning, provider fields, space around text, and text that clients insert for one turn
-  (``TRANSIENT``). A message of which nothing is left has the link of the message before it.
+  (``<system-reminder>``). A message of which nothing is left has the link of the message before it.
 - Instructions (system and developer messages) at the beginning have no link: clients change them in a conversation.
 - The seed is the caller: conversations of two keys never meet.
 
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.parts import AnyPart
 
-TRANSIENT: Final = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
-"""Text that a client inserts for one turn."""
+_OPENED: Final = "<system-reminder>"
+_CLOSED: Final = "</system-reminder>"
 _CONTEXT: Final = re.compile(r"\s*<([a-z][a-z_-]*)>.*?</\1>", re.DOTALL)
 """Text about its surroundings that a client puts before what the user wrote."""
 _CACHE_MARK: Final = re.compile(rb'"cache_control":\{[^{}]*\},?|,"cache_control":\{[^{}]*\}')
@@ -83,14 +83,24 @@ def digest(message: Message) -> bytes | None:
     return own.digest()
 
 
+def without_reminders(text: str) -> str:
+    """Return a text without what a client inserts for one turn."""
+    pieces, start = list[str](), 0
+    while (opened := text.find(_OPENED, start)) >= 0 and (closed := text.find(_CLOSED, opened)) >= 0:
+        pieces.append(text[start:opened])
+        start = closed + len(_CLOSED)
+    pieces.append(text[start:])
+    return "".join(pieces)
+
+
 def title(messages: Sequence[Message]) -> str | None:
     """Return the first line that the user wrote."""
     for message in messages:
         if isinstance(message, UserMessage):
-            text = TRANSIENT.sub("", message.text)
-            while found := _CONTEXT.match(text):
-                text = text[found.end() :]
-            text = text.strip()
+            text, start = without_reminders(message.text), 0
+            while found := _CONTEXT.match(text, start):
+                start = found.end()
+            text = text[start:].strip()
             if text:
                 line = text.splitlines()[0].strip()
                 return line if len(line) <= _TITLE else f"{line[: _TITLE - 1]}…"
@@ -115,7 +125,7 @@ def _pieces(message: Message) -> Iterator[tuple[bytes, bytes]]:
 
 def _text(texts: Sequence[str]) -> Iterator[tuple[bytes, bytes]]:
     joined = "".join([each.strip() for each in texts])
-    text = TRANSIENT.sub("", joined).strip() if "<" in joined else joined
+    text = without_reminders(joined).strip() if "<" in joined else joined
     if text:
         yield b"text", text.encode("utf-8", "surrogatepass")
 

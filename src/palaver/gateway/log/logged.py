@@ -25,6 +25,7 @@ from palaver.core.parts import MalformedToolCall, Reasoning, Refusal, Text, Tool
 from palaver.core.request import Loss
 from palaver.gateway.log.redaction import logged_headers
 from palaver.gateway.record import sound
+from palaver.gateway.spending import estimated, input_tokens
 from palaver.models.catalogue import cost, prices_of
 from palaver.stream.replay_events import replay_events
 
@@ -57,6 +58,8 @@ class Figures(Struct, frozen=True, omit_defaults=True):
     cache_write: int | None = None
     reasoning: int | None = None
     cost: float | None = None
+    estimated: bool = False
+    """Whether the provider said nothing, and they are an estimate."""
 
 
 class LoggedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -121,19 +124,20 @@ def logged(record: Record, redact: Redaction, amount: Amount) -> LoggedExchange:
     """Return what is logged of an exchange that has ended."""
     request = record.request
     caller = record.caller
+    asked = redact.text(request.model)
+    name = str if asked == request.model else redact.text  # of a model that the configuration does not list
     content: dict[str, Any] = {}
     if amount == "figures":
-        answer = record.response()
-        content["figures"] = figures(record.model, None if answer is None else answer.usage)
+        content["figures"] = _figures(record)
     else:
-        content = {"losses": list(record.losses), **_bodies(record, redact)}
+        content = {"losses": [_masked_loss(each, redact) for each in record.losses], **_bodies(record, redact)}
     return LoggedExchange(
         id=record.id,
         at=record.at,
         seconds=record.seconds or 0.0,
         first_seconds=record.first_seconds,
         api=request.api.wire,
-        asked=redact.text(request.model),
+        asked=asked,
         stream=request.stream,
         query=redact.text(request.query) if amount != "figures" else "",
         headers={name: redact.text(text) for name, text in logged_headers(request.headers).items()},
@@ -141,11 +145,13 @@ def logged(record: Record, redact: Redaction, amount: Amount) -> LoggedExchange:
         team=None if caller is None else caller.team,
         outcome=record.outcome,
         status=record.status,
-        model=record.model,
+        model=None if record.model is None else name(record.model),
         wire=record.wire,
         translated=record.translated,
         error=_error(record.error, redact, amount),
-        attempts=[LoggedAttempt(each.model, each.wire, _error(each.error, redact, amount)) for each in record.attempts],
+        attempts=[
+            LoggedAttempt(name(each.model), each.wire, _error(each.error, redact, amount)) for each in record.attempts
+        ],
         amount=amount,
         **content,
     )
@@ -169,6 +175,12 @@ def _bodies(record: Record, redact: Redaction) -> dict[str, Any]:
         "received": received,
         "returned": None if returned == received else returned,
     }
+
+
+def _masked_loss(loss: Loss, redact: Redaction) -> Loss:
+    """Return a loss whose texts, which may quote a request, are masked."""
+    what, why = redact.text(loss.what), redact.text(loss.why)
+    return loss if (what, why) == (loss.what, loss.why) else structs.replace(loss, what=what, why=why)
 
 
 def _masked_answer(record: Record, redact: Redaction) -> Response | None:
@@ -208,6 +220,23 @@ def _error(error: PalaverError | None, redact: Redaction, amount: Amount) -> str
     if amount == "figures" or isinstance(error, StreamError):  # of which the text may quote the answer
         return type(error).__name__
     return f"{type(error).__name__}: {redact.text(str(error))}"
+
+
+def needs_estimate(outcome: str, answer: Response | None) -> bool:
+    """Whether a provider said nothing of what it used, though it answered, or began to."""
+    usage = None if answer is None else sound(answer.usage)
+    if outcome == "refused" or (usage is not None and usage.total):
+        return False
+    return outcome == "answered" or (answer is not None and bool(answer.message.content))
+
+
+def _figures(record: Record) -> Figures:
+    answer = record.response()
+    if not record.sent or not needs_estimate(record.outcome, answer):
+        return figures(record.model, None if answer is None else answer.usage)
+    size = sum(map(len, record.received)) if record.outcome == "answered" else 0
+    usage = estimated(input_tokens(record.request), answer, size)
+    return structs.replace(figures(record.model, usage), estimated=True)
 
 
 def figures(model: str | None, usage: Usage | None) -> Figures:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from palaver.core.errors import PalaverError
 from palaver.gateway.database import open_database
 from palaver.gateway.log import logged
@@ -14,6 +16,7 @@ from palaver.gateway.log.conversations import TAG, Conversations, Placed, Turn
 from palaver.gateway.log.exchanges import Exchanges
 from palaver.gateway.log.histories import Histories
 from palaver.gateway.record import decode_answer
+from palaver.gateway.spending import estimated, input_of
 from palaver.store.location import open_store
 from palaver.threads.ids import now_ms
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from palaver.core.messages import AssistantMessage
+    from palaver.core.request import Response
     from palaver.gateway.log.logged import Figures, LoggedExchange
     from palaver.gateway.log.options import LogOptions
 
@@ -67,15 +71,20 @@ class Sink:
         """Return what an exchange says; ``None`` for a request that cannot be read."""
         body = exchange.request if exchange.resolved is None else exchange.resolved
         try:
-            messages, digests = self._histories.read(exchange, body)
+            request, digests = self._histories.read(exchange, body)
         except PalaverError:
             return None
-        answer = visible = None
-        if exchange.wire is not None and exchange.outcome != "refused":
-            answer = visible = _answer(exchange.wire, exchange.received, stream=exchange.stream)
-            if answer is not None and exchange.translated and exchange.returned is not None:
-                visible = _answer(exchange.api, exchange.returned, stream=exchange.stream) or answer
-        return Turn(messages, digests, answer, visible)
+        if exchange.wire is None or exchange.outcome == "refused":
+            return Turn(request.messages, digests, None, None)
+        response = _answer(exchange.wire, exchange.received, stream=exchange.stream)
+        answer = visible = _message(response)
+        if answer is not None and exchange.translated and exchange.returned is not None:
+            visible = _message(_answer(exchange.api, exchange.returned, stream=exchange.stream)) or answer
+        estimate = None
+        if logged.needs_estimate(exchange.outcome, response):
+            size = len(exchange.received) if exchange.outcome == "answered" else 0
+            estimate = estimated(input_of(request), response, size)
+        return Turn(request.messages, digests, answer, visible, estimate)
 
     def retain(self) -> int:
         """Delete what is older than it may be; return the number of exchanges."""
@@ -99,10 +108,16 @@ class Sink:
 
 
 def _figures(exchange: LoggedExchange, turn: Turn | None) -> Figures:
-    usage = None if turn is None or turn.answer is None else turn.answer.usage
-    return exchange.figures or logged.figures(exchange.model, usage)
+    if exchange.figures is not None or turn is None:
+        return exchange.figures or logged.Figures()
+    if turn.estimate is not None:
+        return structs.replace(logged.figures(exchange.model, turn.estimate), estimated=True)
+    return logged.figures(exchange.model, None if turn.answer is None else turn.answer.usage)
 
 
-def _answer(wire: str, data: bytes, *, stream: bool) -> AssistantMessage | None:
-    response = decode_answer(wire, data, stream=stream) if data else None
+def _answer(wire: str, data: bytes, *, stream: bool) -> Response | None:
+    return decode_answer(wire, data, stream=stream) if data else None
+
+
+def _message(response: Response | None) -> AssistantMessage | None:
     return None if response is None or not response.message.content else response.message

@@ -6,8 +6,10 @@ Rules:
 - A folder holds segments (``00000000.spool``, ``00000001.spool``, …). A record is its length, its CRC-32, and its
   bytes; it is one write. The last segment grows, until it is larger than ``SEGMENT``.
 - Segments are the only thing that the spool and its reader share: who has read a segment to its end deletes it.
-- A record that is not whole ends its segment: the process died while it wrote. What follows is cut.
-- A write that fails is undone. ``append`` then raises ``UnavailableError``.
+- A record that was altered is passed over by its length, when whole ones follow. Otherwise what cannot be read ends its
+  segment: the process died while it wrote, or a length was altered.
+- A write that fails is undone. ``append`` then raises ``UnavailableError``, and the spool is full until as much as that
+  can be written.
 - It needs POSIX: locks of ``flock``, which a child process inherits, and ``writev``.
 
 Stability: experimental.
@@ -42,14 +44,16 @@ SEGMENT: Final = 4 << 20
 """The size in bytes after which a segment is followed by another."""
 SUFFIX: Final = ".spool"
 _LOCK: Final = "lock"
+_PAGE: Final = 4096
 _HEAD: Final = Layout("<II")
 
 
 class SpooledRecord(NamedTuple):
-    """The bytes of a record, and the offset of its end in the segment."""
+    """The bytes of a record, the offset of its end in the segment, and whether it is as it was written."""
 
     data: bytes
     end: int
+    whole: bool = True
 
 
 def segments(folder: Path) -> list[Path]:
@@ -58,14 +62,20 @@ def segments(folder: Path) -> list[Path]:
 
 
 def read(file: BufferedReader, offset: int) -> Iterator[SpooledRecord]:
-    """Yield the whole records of a segment behind an offset."""
+    """Yield the records of a segment behind an offset, up to the last whole one."""
+    altered: list[SpooledRecord] = []
     file.seek(offset)
     while len(head := file.read(_HEAD.size)) == _HEAD.size:
         length, check = _HEAD.unpack(head)
         data = file.read(length)
-        if not length or len(data) < length or crc32(data) != check:
+        if not length or len(data) < length:
             return
         offset += _HEAD.size + length
+        if crc32(data) != check:
+            altered.append(SpooledRecord(data, offset, whole=False))
+            continue
+        yield from altered
+        altered.clear()
         yield SpooledRecord(data, offset)
 
 
@@ -108,7 +118,8 @@ class Spool:
         self._number = 0
         self._syncs = _GroupSync()
         self.broken: str | None = None
-        """Why the last write failed."""
+        """Why a write failed, since when none of its size succeeded."""
+        self._failed = 0
         try:
             self.folder.mkdir(mode=0o700, parents=True)
             lock = lock_folder(self.folder)
@@ -148,9 +159,10 @@ class Spool:
             self._write(_HEAD.pack(len(data), crc32(data)), data)
         except OSError as error:
             failed = _unavailable(self.folder, error)
-            self.broken = str(failed)
+            self.broken, self._failed = str(failed), max(self._failed, _HEAD.size + len(data))
             raise failed from None
-        self.broken = None
+        if self.broken is not None and _HEAD.size + len(data) >= self._failed:
+            self._repaired()
         self._end += _HEAD.size + len(data)
         self._size += _HEAD.size + len(data)
 
@@ -163,12 +175,15 @@ class Spool:
     def _works(self) -> bool:
         """Whether a write succeeds again: one of zeros, which is no record, and is undone."""
         try:
-            self._write(bytes(4096))
+            self._write(bytes(max(self._failed, _PAGE)))
             os.ftruncate(self._file, self._end)
         except OSError:
             return False
-        self.broken = None
+        self._repaired()
         return True
+
+    def _repaired(self) -> None:
+        self.broken, self._failed = None, 0
 
     def _continue(self) -> None:
         """Begin another segment."""

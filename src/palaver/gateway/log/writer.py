@@ -7,6 +7,7 @@ Rules:
 - Where the store refuses a batch for another reason, each of its records is written alone. One that is refused then
   becomes a row without messages; when that fails, too, it is put into ``rejected`` in the folder of the spool, and
   logged. Nothing behind it waits.
+- A record that was altered is put into ``rejected``, as is what cannot be read at the end of a segment.
 - The folders of processes that died are adopted: their records are written, and the folders removed.
 - At the end everything is written, unless the store is away: then the folder stays for the next process.
 
@@ -115,18 +116,29 @@ class Writer:
             offset = self._offsets.get(segment, 0)
             with segment.open("rb") as file:
                 for batch in _batches(spool.read(file, offset)):
-                    self._write([record.data for record in batch], again=again)
+                    self._write_batch(segment, batch, again=again)
                     self._offsets[segment] = offset = batch[-1].end
                     count += len(batch)
             if complete:
                 self._finish(segment, offset)
         return count
 
+    def _write_batch(self, segment: Path, batch: Sequence[SpooledRecord], *, again: bool) -> None:
+        for each in batch:
+            if not each.whole:
+                _LOGGER.warning("%s: a record of %d bytes was altered; it is in %s", segment, len(each.data), _REJECTED)
+                self._reject(each.data)
+        if whole := [each.data for each in batch if each.whole]:
+            self._write(whole, again=again)
+
     def _finish(self, segment: Path, offset: int) -> None:
         """Delete a segment that was read."""
-        rest = segment.stat().st_size - offset
+        with segment.open("rb") as file:
+            file.seek(offset)
+            rest = file.read().rstrip(b"\0")
         if rest:
-            _LOGGER.warning("%s: the last %d bytes are no whole record, and are cut", segment, rest)
+            _LOGGER.warning("%s: the last %d bytes cannot be read; they are in %s", segment, len(rest), _REJECTED)
+            self._reject(rest)
         segment.unlink()
         self._offsets.pop(segment, None)
 
@@ -169,10 +181,13 @@ class Writer:
             self._opened().write_bare(data)
         except Exception:
             _LOGGER.exception("an exchange cannot be stored; it is in %s", self._root / _REJECTED)
-            with suppress(OSError):
-                file = os.open(self._root / _REJECTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-                os.write(file, spool.framed(data))
-                os.close(file)
+            self._reject(data)
+
+    def _reject(self, data: bytes) -> None:
+        """Keep what cannot be written for somebody who looks."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with suppress(OSError), os.fdopen(os.open(self._root / _REJECTED, flags, 0o600), "ab") as file:
+            file.write(spool.framed(data))
 
     def _opened(self) -> Sink:
         if self._sink is None:
