@@ -12,6 +12,8 @@ Rules:
 - An answer has an id of its own where the wire has one (``ClientApi.answer_id``): not every model's server gives ids,
   some give the same again, and clients take two answers with one id for one.
 - ``single``: the client allows one call an answer, and the model's wire cannot say so. Further calls are left out.
+- Where the client's wire has the time of an answer, one whose model names none has ``time``.
+- ``usage``: a stream tells usage. Chat Completions does so only where the client asks for it.
 
 Stability: experimental.
 """
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
+from palaver import wires
 from palaver.core import trusted
 from palaver.core.events import (
     ArgumentsDelta,
@@ -35,12 +38,13 @@ from palaver.core.events import (
     SignatureDelta,
     Start,
     Update,
+    UsageUpdate,
 )
 from palaver.core.jsontext import paired
 from palaver.core.parts import MalformedToolCall, Reasoning, ToolCall
 from palaver.core.request import Loss, Response
 from palaver.gateway.proof_envelope import Sealed, of_call, of_reasoning, seal
-from palaver.wires._engine import json_fields
+from palaver.wires._engine import json_fields, metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,9 +72,16 @@ class ClientAnswer:
         calls: ClientCalls,
         single: bool = False,
         answer_id: str | None = None,
+        time: int | None = None,
+        usage: bool = True,
     ) -> None:
-        """Keep the two wires, and how each holds reasoning. ``answer_id`` is the id that the client gets."""
+        """Keep the two wires, and how each holds reasoning. ``answer_id`` is the id that the client gets.
+
+        ``time`` is in Unix milliseconds.
+        """
         self._answer_id, self._begun = answer_id, answer_id is None
+        self._time = time if wires.get(wire).capabilities.has_time else None
+        self._usage = usage
         self._wire, self._form = wire, form
         self._model_wire, self._call_field = model_wire, model_form.call_field
         self._unproven = model_form.proof is None
@@ -101,6 +112,8 @@ class ClientAnswer:
         }
         if not single:
             del self._actions[ArgumentsDelta]
+        if not usage:
+            self._actions[UsageUpdate] = lambda _: ()
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -118,10 +131,14 @@ class ClientAnswer:
         return self._identified(changed)
 
     def _identified(self, response: Response) -> Response:
-        """Return an answer with its own id."""
-        if self._answer_id is None:
-            return response
-        return structs.replace(response, message=response.message.replace(response_id=self._answer_id))
+        """Return an answer with its own id, and with a time."""
+        timed = response if self._time is None else metadata.with_time(response)
+        message = timed.message
+        if self._time is not None and message.sent_at is None:
+            message = message.replace(sent_at=self._time)
+        if self._answer_id is not None:
+            message = message.replace(response_id=self._answer_id)
+        return structs.replace(response, message=message)
 
     def _message(self, message: AssistantMessage, choice: int) -> AssistantMessage:
         content: list[AssistantPart] = []
@@ -202,7 +219,10 @@ class ClientAnswer:
         return [*self._set_id(Start(Response(trusted.AssistantMessage()))), *self.feed(event)]
 
     def _set_id(self, event: Start | Update) -> Sequence[Event]:
-        return (structs.replace(event, response=self._identified(event.response)),)
+        response = self._identified(event.response)
+        if not self._usage and response.message.usage is not None:
+            response = structs.replace(response, message=response.message.replace(usage=None))
+        return (structs.replace(event, response=response),)
 
     def _start(self, event: PartStart) -> Sequence[Event]:
         part, index = event.part, event.index

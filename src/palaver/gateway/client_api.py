@@ -188,6 +188,8 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     """The parameter of the query that may hold the key."""
     output_bounds: tuple[str, ...] = ()
     """The fields of a request that bound the tokens of its answer; ``a.b`` is the field ``b`` of the object ``a``."""
+    usage_field: str | None = None
+    """The field of a request, as in ``output_bounds``, that asks a stream for usage; ``None``: each stream tells it."""
     request_headers: tuple[str, ...] = ()
     """The headers of requests that belong to the wire, or how their names begin (``openai-``)."""
     response_headers: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct, structs
 
@@ -31,6 +31,7 @@ from palaver.gateway.reasoning_memory import ReasoningMemory, keys_of, worth_kee
 from palaver.gateway.restored_reasoning import opened, remembered
 from palaver.gateway.server_tools import refuse_server_tools
 from palaver.models.language_model import Prompt
+from palaver.threads.ids import now_ms
 from palaver.wires._engine.thinking import OFF
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from palaver.core.messages import Message
     from palaver.core.request import Loss, Request, Response, Settings
-    from palaver.gateway.client_api import Additions
+    from palaver.gateway.client_api import Additions, ClientApi
     from palaver.gateway.record import Record
     from palaver.models import Model
     from palaver.models.language_model import Answer
@@ -97,6 +98,8 @@ class Translator:
             calls=calls,
             single=request.settings.parallel_tool_calls is False,
             answer_id=None if api.answer_id is None else f"{api.answer_id}{record.id.replace('-', '')}",
+            time=now_ms(),
+            usage=not stream or _tells_usage(restored, api),
         )
         if stream:
             headers = {"content-type": api.stream_type}
@@ -178,6 +181,16 @@ class Translator:
         else:
             end = encoder.finish()
         yield end
+
+
+def _tells_usage(request: Request, api: ClientApi) -> bool:
+    """Return whether the client of a stream gets usage."""
+    if api.usage_field is None:
+        return True
+    found: object = request.provider.get(api.wire, {})
+    for name in api.usage_field.split("."):
+        found = cast("dict[str, object]", found).get(name) if isinstance(found, Mapping) else None
+    return found is True
 
 
 def _scope(record: Record) -> str:

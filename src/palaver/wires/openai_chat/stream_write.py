@@ -341,10 +341,13 @@ class Encoder(StreamEncoder):
 
     def finish_answer(self, answer: Response) -> None:
         """Write late fields, the finish reason of each choice, and the usage."""
-        for index, message in enumerate((answer.message, *answer.alternatives)):
-            self._finish(message, index)
         fields = self._fields(answer)
         late = {key: value for key, value in fields.items() if self._head.get(key, UNSET) != value}
+        if not self.context.own:  # a plain loop over the chunks reads the first choice of each
+            self._every |= late
+            late = {}
+        for index, message in enumerate((answer.message, *answer.alternatives)):
+            self._finish(message, index)
         last: Table = {**self._every, "choices": [], **late}
         if answer.message.usage is not None:
             last["usage"] = write_usage(answer.message.usage)
