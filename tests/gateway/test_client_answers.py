@@ -6,9 +6,12 @@ import time
 import openai
 import pytest
 
-from palaver import Request, Response, Usage, assistant, user
-from palaver.core.parts import Text
+from palaver import Request, Response, Tool, Usage, assistant, tool, tool_call, user
+from palaver.core import jsontext
+from palaver.core.parts import Reasoning, Text
+from palaver.gateway.reasoning_memory import is_random
 from tests.gateway.running import PROVIDERS
+from tests.gateway.test_wires import decoded
 from tests.gateway.translated import BOTH, answers, ask
 
 OTHERS = [each for each in PROVIDERS if each != "openai_chat"]
@@ -73,3 +76,101 @@ def test_the_time_that_a_model_names_stays(gateway, provider):
     told = FINE.replace(message=FINE.message.replace(sent_at=1_700_000_000_000))
     got, _ = ask(gateway, provider, ("openai_responses", "openai_chat"), ASKED, told)
     assert got.json()["created_at"] == 1_700_000_000
+
+
+# -- signatures of Gemini, for clients that send no reasoning back ----------------------------------
+
+SIGNED = {
+    "calls": [
+        {"functionCall": {"name": "weather", "args": {"city": "Husum"}}, "thoughtSignature": "U0lHTkFUVVJF"},
+        {"functionCall": {"name": "weather", "args": {"city": "Kiel"}}},
+    ],
+    "calls with ids": [
+        {"functionCall": {"name": "weather", "args": {}, "id": "a1"}, "thoughtSignature": "U0lHTkFUVVJF"},
+    ],
+    "a thought and calls": [
+        {"text": "Where?", "thought": True},
+        {"functionCall": {"name": "weather", "args": {"city": "Husum"}}, "thoughtSignature": "U0lHTkFUVVJF"},
+    ],
+    "a text": [{"text": "It "}, {"text": "rains.", "thoughtSignature": "U0lHTkFUVVJF"}],
+    "a thought and a text": [
+        {"text": "Where?", "thought": True},
+        {"text": "It rains."},
+        {"text": "", "thoughtSignature": "U0lHTkFUVVJF"},
+    ],
+    "a text and calls": [
+        {"text": "I look.", "thoughtSignature": "VEVYVA=="},
+        {"functionCall": {"name": "weather", "args": {}}, "thoughtSignature": "U0lHTkFUVVJF"},
+    ],
+}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+TOOLS = (Tool("weather", "It does.", jsontext.raw(SCHEMA)),)
+
+
+def gemini(parts, *, stream):
+    """An answer of Gemini; ids of answers do not repeat."""
+    gemini.count += 1
+    about = {"modelVersion": "gemini-3-pro-preview", "responseId": f"r{gemini.count}"}
+    pieces = [[each] for each in parts] if stream else [parts]
+    bodies = [{"candidates": [{"content": {"role": "model", "parts": each}, "index": 0}], **about} for each in pieces]
+    bodies[-1]["candidates"][0]["finishReason"] = "STOP"
+    if not stream:
+        return json.dumps(bodies[0]).encode()
+    return b"".join([b"data: %b\r\n\r\n" % json.dumps(each).encode() for each in bodies])
+
+
+gemini.count = 0
+
+
+@pytest.mark.row("GW-13")
+@BOTH
+@pytest.mark.parametrize("kept", [False, True], ids=["stripped", "kept"])
+@pytest.mark.parametrize("parts", SIGNED.values(), ids=SIGNED)
+@pytest.mark.parametrize("client", [each for each in PROVIDERS if each != "google_generate"])
+def test_signatures_of_gemini_go_back_for_a_client_that_has_none(gateway, provider, client, parts, *, kept, stream):
+    model = "google_generate"
+    request = Request((user("Does it rain?"),), tools=TOOLS)
+    got, _ = ask(gateway, provider, (client, model), request, gemini(parts, stream=stream), stream=stream)
+    message = decoded(client, got.content, stream=stream).message
+    if not kept:
+        message = message.replace(content=tuple(each for each in message.content if not isinstance(each, Reasoning)))
+    results = [tool("rain", tool_call_id=each.id, tool_name=each.name) for each in message.tool_calls]
+    again = request.replace(messages=(*request.messages, message, *(results or [user("And now?")])))
+    _, sent = ask(gateway, provider, (client, model), again, gemini(parts, stream=False))
+    back = json.loads(sent)["contents"][1]["parts"]
+    expected = [each for each in parts if not each.get("thought")]
+    signatures = [(each.get("text"), each.get("thoughtSignature")) for each in back]
+    assert [each for each in signatures if each[1]] == [
+        (each.get("text"), each["thoughtSignature"]) for each in expected if "thoughtSignature" in each
+    ]
+    assert "".join([each.get("text", "") for each in back]) == "".join([each.get("text", "") for each in expected])
+
+
+@pytest.mark.parametrize(
+    "call_id",
+    ["call_0", "call_000000000001", "call_0000000000ab", "searchdocuments", "functions.getWeatherForecast:0", "w2", "",
+     "call_get_weather_forecast_of_city_2", "D681PevKs"],
+)  # fmt: skip
+def test_an_id_that_may_come_again_is_not_taken_for_a_random_one(call_id):
+    assert not is_random(call_id)
+
+
+@pytest.mark.parametrize(
+    "call_id",
+    ["call_dcf60e09014d4746bf972110", "toolu_01A09q90qw90lq917835lq9", "call_9ZzK0vUqJx3mB7wT1aYc2dEf",
+     "0e02b2c3-d479-4cc3-98c4-dc0c0c07398f", "tooluse_kZJMlvQmRJ6eAyJE5GIl7Q", "chatcmpl-tool-3f2a9b1c8d7e4f60"],
+)  # fmt: skip
+def test_a_random_id_is_known_as_one(call_id):
+    assert is_random(call_id)
+
+
+@pytest.mark.row("GW-13")
+@pytest.mark.parametrize("call_id", ["call_000000000001", "functions.searchDocuments"])
+def test_a_call_id_that_repeats_brings_no_reasoning_of_another_conversation(gateway, provider, call_id):
+    pair = ("openai_chat", "anthropic_messages")
+    call = tool_call("weather", {}, id=call_id.replace(".", "_"))
+    thought = Reasoning("My secret is alpha.", signature="cHJvb2Y=", wire="anthropic_messages")
+    ask(gateway, provider, pair, Request((user("I am A."),)), Response(assistant(thought, call)))
+    asked = (user("I am B."), assistant(call), tool("rain", tool_call_id=call.id, tool_name="weather"))
+    _, sent = ask(gateway, provider, pair, Request(asked), FINE)
+    assert b"alpha" not in sent

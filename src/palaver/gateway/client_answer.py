@@ -189,11 +189,11 @@ class ClientAnswer:
 
     def _call(self, part: ToolCall, choice: int) -> tuple[AssistantPart, ...]:
         """Return a call with what proves it, and the reasoning before it."""
-        sealed = self._unsaid.pop(choice, [])
-        if self._call_field is not None and self._call_field in json_fields.native(part, self._model_wire):
-            sealed = [*sealed, of_call(part, self._model_wire)]
+        sealed, made = self._unsaid.pop(choice, []), part
+        part = self.calls.call(part)  # before its fields go: they tell whether the id was made
+        if self._call_field is not None and self._call_field in json_fields.native(made, self._model_wire):
+            sealed = [*sealed, of_call(made, self._model_wire)]
             part = json_fields.without(part, self._model_wire)
-        part = self.calls.call(part)
         if not sealed:
             return (part,)
         if self._form.call_field is not None:
@@ -306,7 +306,8 @@ class ClientAnswer:
 
     def _last_word(self, index: int, part: ToolCall) -> ToolCall:
         """Return the provider's last word on a call, with what its start was given."""
-        part = self.calls.call(json_fields.without(part, self._model_wire) if self._call_field else part)
+        part = self.calls.call(part)
+        part = json_fields.without(part, self._model_wire) if self._call_field else part
         begun = self._proven.get(index)
         return (
             part if begun is None else json_fields.with_native(part, self._wire, json_fields.native(begun, self._wire))
