@@ -3,16 +3,20 @@
 import json
 import time
 
+import httpx
 import openai
 import pytest
+from msgspec import structs
 
 from palaver import Request, Response, Tool, Usage, assistant, tool, tool_call, user
 from palaver.core import jsontext
-from palaver.core.parts import Reasoning, Text
+from palaver.core.errors import StreamError
+from palaver.core.parts import Reasoning, Refusal, Text
+from palaver.gateway import GatewayConfig
 from palaver.gateway.reasoning_memory import is_random
-from tests.gateway.running import PROVIDERS
-from tests.gateway.test_wires import decoded
-from tests.gateway.translated import BOTH, answers, ask
+from tests.gateway.running import PROVIDERS, running, targets
+from tests.gateway.test_wires import decoded, path_of
+from tests.gateway.translated import BOTH, answers, ask, asked
 
 OTHERS = [each for each in PROVIDERS if each != "openai_chat"]
 FINE = Response(assistant(Text("Fine."), model="model-1", usage=Usage(input=10, output=4), finish_reason="stop"))
@@ -174,3 +178,107 @@ def test_a_call_id_that_repeats_brings_no_reasoning_of_another_conversation(gate
     asked = (user("I am B."), assistant(call), tool("rain", tool_call_id=call.id, tool_name="weather"))
     _, sent = ask(gateway, provider, pair, Request(asked), FINE)
     assert b"alpha" not in sent
+
+
+# -- why an answer ended --------------------------------------------------------------------------
+
+REFUSED = {
+    "anthropic_messages": "refusal",
+    "openai_chat": "content_filter",
+    "openai_responses": "incomplete",
+    "google_generate": "SAFETY",
+    "bedrock_converse": "content_filtered",
+    "cohere_chat": "ERROR_TOXIC",
+}
+"""The word of each wire for an answer that was refused or filtered; Ollama has none."""
+WORDS = {
+    "anthropic_messages": ("stop_reason",),
+    "openai_chat": ("choices", 0, "finish_reason"),
+    "openai_responses": ("status",),
+    "google_generate": ("candidates", 0, "finishReason"),
+    "bedrock_converse": ("stopReason",),
+    "cohere_chat": ("finish_reason",),
+}
+
+
+@pytest.mark.row("GW-21")
+@BOTH
+@pytest.mark.parametrize("content", [(), (Text("I"),)], ids=["empty", "begun"])
+@pytest.mark.parametrize("client", REFUSED)
+@pytest.mark.parametrize("model", [each for each in REFUSED if each != "openai_responses"])
+def test_an_answer_that_was_refused_or_filtered_is_no_complete_one(
+    gateway, provider, client, model, content, *, stream
+):
+    if client == model:
+        return
+    reason = "refusal" if model == "anthropic_messages" else "content_filter"
+    answer = Response(assistant(*content, model="m", finish_reason=reason))
+    got, _ = ask(gateway, provider, (client, model), ASKED, answer, stream=stream)
+    back = decoded(client, got.content, stream=stream)
+    assert back.message.finish_reason in {"refusal", "content_filter"}
+    assert back.message.finish_reason_raw == REFUSED[client]
+    if not stream:
+        found = got.json()
+        for key in WORDS[client]:
+            found = found[key]
+        assert found == REFUSED[client]
+
+
+@pytest.mark.row("GW-21")
+@BOTH
+@pytest.mark.parametrize("client", [each for each in REFUSED if each != "google_generate"])
+def test_a_prompt_that_gemini_blocked_is_filtered(gateway, provider, client, stream):
+    body = json.dumps({"promptFeedback": {"blockReason": "SAFETY"}}).encode()
+    answer = b"data: %b\r\n\r\n" % body if stream else body
+    got, _ = ask(gateway, provider, (client, "google_generate"), ASKED, answer, stream=stream)
+    assert decoded(client, got.content, stream=stream).message.finish_reason_raw == REFUSED[client]
+
+
+@pytest.mark.row("GW-21")
+@BOTH
+@pytest.mark.parametrize("client", ["openai_chat", "openai_responses"])
+def test_a_refusal_that_the_client_can_read_ends_with_stop(gateway, provider, client, stream):
+    model = "openai_responses" if client == "openai_chat" else "openai_chat"
+    answer = Response(assistant(Refusal("I will not."), model="m", finish_reason="refusal"))
+    got, _ = ask(gateway, provider, (client, model), ASKED, answer, stream=stream)
+    back = decoded(client, got.content, stream=stream)
+    assert back.message.finish_reason_raw in {"stop", "completed"}
+    assert Refusal in map(type, back.message.content)
+
+
+@pytest.mark.row("GW-21")
+@pytest.mark.parametrize("client", [each for each in PROVIDERS if each != "google_generate"])
+def test_an_answer_that_failed_with_nothing_in_it_is_an_error(gateway, provider, client):
+    body = {"candidates": [{"content": {}, "finishReason": "MALFORMED_FUNCTION_CALL", "index": 0}]}
+    answers(provider, "google_generate", json.dumps(body).encode())
+    got = httpx.post(
+        f"{gateway}{path_of(client, 'google_generate', stream=False)}", content=asked(client, "google_generate", ASKED)
+    )
+    assert got.status_code >= 500
+    answers(provider, "google_generate", b"data: %b\r\n\r\n" % json.dumps(body).encode(), stream=True)
+    got = httpx.post(
+        f"{gateway}{path_of(client, 'google_generate', stream=True)}",
+        content=asked(client, "google_generate", ASKED, stream=True),
+    )
+    with pytest.raises(StreamError, match="holds nothing"):
+        decoded(client, got.content, stream=True)
+
+
+# -- calls that a model writes as text -----------------------------------------------------------
+
+
+HERMES = '<tool_call>{"name": "weather", "arguments": {"city": "Husum"}}</tool_call>'
+
+
+@pytest.mark.row("GW-21")
+@BOTH
+@pytest.mark.parametrize("model", ["openai_chat", "anthropic_messages", "ollama_chat"])
+@pytest.mark.parametrize("client", PROVIDERS)
+def test_calls_that_a_model_writes_as_text_come_whole(provider, client, model, stream):
+    target = structs.replace(targets(provider.url)[model], text_calls="hermes")
+    answer = Response(assistant(Text(HERMES), model="m", finish_reason="stop"))
+    with running(GatewayConfig(models={model: target})) as url:
+        got, _ = ask(url, provider, (client, model), Request((user("Rain?"),), tools=TOOLS), answer, stream=stream)
+    message = decoded(client, got.content, stream=stream).message
+    (call,) = message.tool_calls
+    assert (call.name, call.arguments, message.finish_reason) == ("weather", {"city": "Husum"}, "tool_calls")

@@ -13,6 +13,8 @@ Rules:
   some give the same again, and clients take two answers with one id for one.
 - ``single``: the client allows one call an answer, and the model's wire cannot say so. Further calls are left out.
 - Where the client's wire has the time of an answer, one whose model names none has ``time``.
+- An answer that failed and holds nothing but reasoning is an error, which the client sees and may repeat: most wires
+  have no other word for it.
 - ``usage``: a stream tells usage. Chat Completions does so only where the client asks for it.
 
 Stability: experimental.
@@ -27,6 +29,7 @@ from msgspec import structs
 
 from palaver import wires
 from palaver.core import trusted
+from palaver.core.errors import ProviderError
 from palaver.core.events import (
     ArgumentsDelta,
     DataDelta,
@@ -82,6 +85,8 @@ class ClientAnswer:
         self._answer_id, self._begun = answer_id, answer_id is None
         self._time = time if wires.get(wire).capabilities.has_time else None
         self._usage = usage
+        self._holds = False
+        """Whether a stream held anything but reasoning."""
         self._wire, self._form = wire, form
         self._model_wire, self._call_field = model_wire, model_form.call_field
         self._unproven = model_form.proof is None
@@ -123,7 +128,10 @@ class ClientAnswer:
     # -- whole -------------------------------------------------------------------------------------
 
     def response(self, response: Response) -> Response:
-        """Return a whole answer."""
+        """Return a whole answer. Raises ``ProviderError`` for one that failed and holds nothing."""
+        message = response.message
+        if message.finish_reason == "error" and all(isinstance(part, Reasoning) for part in message.content):
+            raise _failure(self._model_wire, message.finish_reason_raw)
         others = tuple([self._message(each, choice) for choice, each in enumerate(response.alternatives, 1)])
         changed = structs.replace(
             response, message=self._message(response.message, 0), alternatives=others, original=None
@@ -205,7 +213,7 @@ class ClientAnswer:
     # -- as it comes -------------------------------------------------------------------------------
 
     def feed(self, event: Event) -> Sequence[Event]:
-        """Return what the client gets for an event."""
+        """Return what the client gets for an event. Raises ``ProviderError`` as ``response`` does."""
         if not self._begun:
             return self._begin(event)
         action = self._actions.get(type(event))
@@ -232,6 +240,7 @@ class ClientAnswer:
             if self._form.alone is not None or part.text:
                 begun = pending.begin(self._bare)
             return [*begun, ReasoningDelta(index, part.text)] if part.text else begun
+        self._holds = True
         if self._unproven and self._open:
             return [*self._close_all(), *self._start_other(event, part, index)]
         return self._start_other(event, part, index)
@@ -314,6 +323,8 @@ class ClientAnswer:
         )
 
     def _finish(self, event: Finish) -> Sequence[Event]:
+        if event.reason == "error" and not self._holds:
+            raise _failure(self._model_wire, event.raw)
         closed = self._close_all()
         return [*closed, event] if closed else (event,)
 
@@ -336,6 +347,12 @@ class ClientAnswer:
             delta = SignatureDelta if proof[0] == "signature" else DataDelta
             events.append(delta(index, proof[1]))
         return [*events, PartEnd(index)] if pending.begun else events
+
+
+def _failure(wire: str, raw: object) -> ProviderError:
+    error = ProviderError(wire, "the answer holds nothing", code=raw if isinstance(raw, str) else None)
+    error.retryable = True
+    return error
 
 
 class _OpenReasoning:

@@ -107,8 +107,8 @@ class Translator:
                 status=200, headers=headers, body=self._streamed(answer, client, losses, record, conversation.messages)
             )
         reply = await answer.finish()
-        encoded = wires.get(api.wire).encode_response(client.response(reply.response))
         record.answer = reply.response
+        encoded = wires.get(api.wire).encode_response(client.response(reply.response))
         record.losses = (*losses, *reply.losses, *client.losses, *encoded.losses)
         self._remember(reply.response, client.calls, record, conversation.messages)
         return ClientResponse(status=200, headers={"content-type": "application/json"}, body=once(encoded.body))

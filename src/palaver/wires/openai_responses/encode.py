@@ -46,6 +46,7 @@ from palaver.wires.openai_responses.shapes import (
     CONTINUES,
     ELSEWHERE,
     FINISH_WORD,
+    NEAR_WORD,
     WIRE,
     merged,
     write_usage,
@@ -396,10 +397,12 @@ def response(response: Response, context: Context) -> dict[str, Any]:
 def _defaults(message: AssistantMessage, context: Context) -> dict[str, Any]:
     """Fields that the official client requires (openai.types.responses.Response)."""
     reason = message.finish_reason or "stop"
-    if reason not in FINISH_WORD:
+    if reason == "refusal" and any(isinstance(part, Refusal) for part in message.content):
+        reason = "stop"  # the refusal says it
+    elif reason not in FINISH_WORD:
         why = f"{reason!r} has no equivalent; “incomplete” was sent"
         context.lose("approximated", "finish_reason", why, 0)
-    status, why_incomplete = FINISH_WORD.get(reason, ("incomplete", None))
+    status, why_incomplete = FINISH_WORD.get(reason) or NEAR_WORD.get(reason, ("incomplete", None))
     raw = message.finish_reason_raw
     if isinstance(raw, str) and finish(raw, None, message.content) == reason:
         status = raw
