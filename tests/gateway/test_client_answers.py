@@ -282,3 +282,101 @@ def test_calls_that_a_model_writes_as_text_come_whole(provider, client, model, s
     message = decoded(client, got.content, stream=stream).message
     (call,) = message.tool_calls
     assert (call.name, call.arguments, message.finish_reason) == ("weather", {"city": "Husum"}, "tool_calls")
+
+
+# -- items of Responses ---------------------------------------------------------------------------
+
+
+def chat_stream(*deltas, reason="stop"):
+    """A stream of Chat Completions."""
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "m"}
+    choices = [*({"index": 0, "delta": each} for each in deltas), {"index": 0, "delta": {}, "finish_reason": reason}]
+    return b"".join([b"data: %b\n\n" % json.dumps({**head, "choices": [each]}).encode() for each in choices]) + (
+        b"data: [DONE]\n\n"
+    )
+
+
+def ollama_stream(*messages, reason="stop"):
+    """A stream of Ollama."""
+    head = {"model": "m", "created_at": "2026-01-01T00:00:00Z"}
+    lines = [{**head, "message": {"role": "assistant", **each}, "done": False} for each in messages]
+    lines.append({**head, "message": {"role": "assistant", "content": ""}, "done": True, "done_reason": reason})
+    return b"".join([json.dumps(each).encode() + b"\n" for each in lines])
+
+
+ORDERS = {
+    "ollama, two calls": (
+        "ollama_chat",
+        ollama_stream(
+            {"content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]},
+            {"content": "", "tool_calls": [{"function": {"name": "g", "arguments": {}}}]},
+        ),
+        ["function_call", "function_call"],
+    ),
+    "ollama, calls before text": (
+        "ollama_chat",
+        ollama_stream({"content": "", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}, {"content": "Hi"}),
+        ["function_call", "message"],
+    ),
+    "reasoning around a text": (
+        "openai_chat",
+        chat_stream(
+            {"role": "assistant", "reasoning_content": "think"},
+            {"content": "message"},
+            {"reasoning_content": "again"},
+            {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+            reason="tool_calls",
+        ),
+        ["reasoning", "message", "reasoning", "function_call"],
+    ),
+}
+
+
+@pytest.mark.row("GW-10")
+@pytest.mark.parametrize(("model", "answer", "kinds"), ORDERS.values(), ids=ORDERS)
+def test_the_final_response_holds_the_items_of_the_stream(gateway, provider, model, answer, kinds):
+    request = Request((user("Go."),), tools=TOOLS)
+    got, _ = ask(gateway, provider, ("openai_responses", model), request, answer, stream=True)
+    events = data_of(got.text)
+    done = {each["output_index"]: each["item"] for each in events if each["type"] == "response.output_item.done"}
+    items = [done[each] for each in range(len(done))]
+    assert [each["type"] for each in items] == kinds
+    assert events[-1]["response"]["output"] == items
+
+
+@pytest.mark.row("GW-10")
+@BOTH
+@pytest.mark.parametrize("client", PROVIDERS)
+def test_an_empty_text_is_left_out_beside_a_call(gateway, provider, client, stream):
+    if client == "ollama_chat":
+        return
+    call = {"content": "", "tool_calls": [{"function": {"name": "weather", "arguments": {}}}]}
+    whole = {"model": "m", "message": {"role": "assistant", **call}, "done": True, "done_reason": "stop"}
+    answer = ollama_stream(call) if stream else json.dumps(whole).encode()
+    got, _ = ask(gateway, provider, (client, "ollama_chat"), ASKED, answer, stream=stream)
+    content = decoded(client, got.content, stream=stream).message.content
+    assert [type(each).__name__ for each in content] == ["ToolCall"]
+
+
+@pytest.mark.row("GW-10")
+@BOTH
+@pytest.mark.parametrize("client", PROVIDERS)
+def test_an_answer_of_an_empty_text_arrives(gateway, provider, client, stream):
+    model = "ollama_chat" if client != "ollama_chat" else "openai_chat"
+    empty = Response(assistant(Text(""), model="m", finish_reason="stop"))
+    got, _ = ask(gateway, provider, (client, model), ASKED, empty, stream=stream)
+    back = decoded(client, got.content, stream=stream).message
+    assert (back.text, back.finish_reason) == ("", "stop")
+
+
+@pytest.mark.row("GW-21")
+@BOTH
+@pytest.mark.parametrize(("reason", "status"), [("length", "incomplete"), ("stop", "completed")])
+def test_the_message_of_a_cut_response_is_incomplete(gateway, provider, reason, status, stream):
+    answer = Response(assistant(Text("It will"), model="m", finish_reason=reason))
+    got, _ = ask(gateway, provider, ("openai_responses", "anthropic_messages"), ASKED, answer, stream=stream)
+    events = data_of(got.text) if stream else []
+    body = events[-1]["response"] if stream else got.json()
+    assert (body["status"], [each["status"] for each in body["output"]]) == (status, [status])
+    done = [each["item"]["status"] for each in events if each["type"] == "response.output_item.done"]
+    assert done == [status] * stream

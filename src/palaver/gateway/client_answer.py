@@ -15,6 +15,7 @@ Rules:
 - Where the client's wire has the time of an answer, one whose model names none has ``time``.
 - An answer that failed and holds nothing but reasoning is an error, which the client sees and may repeat: most wires
   have no other word for it.
+- A text that stays empty is left out where the answer holds anything else: some servers end each answer with one.
 - ``usage``: a stream tells usage. Chat Completions does so only where the client asks for it.
 
 Stability: experimental.
@@ -32,6 +33,7 @@ from palaver.core import trusted
 from palaver.core.errors import ProviderError
 from palaver.core.events import (
     ArgumentsDelta,
+    CitationDelta,
     DataDelta,
     Event,
     Finish,
@@ -40,11 +42,12 @@ from palaver.core.events import (
     ReasoningDelta,
     SignatureDelta,
     Start,
+    TextDelta,
     Update,
     UsageUpdate,
 )
 from palaver.core.jsontext import paired
-from palaver.core.parts import MalformedToolCall, Reasoning, ToolCall
+from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.core.request import Loss, Response
 from palaver.gateway.proof_envelope import Sealed, of_call, of_reasoning, seal
 from palaver.wires._engine import json_fields, metadata
@@ -85,8 +88,6 @@ class ClientAnswer:
         self._answer_id, self._begun = answer_id, answer_id is None
         self._time = time if wires.get(wire).capabilities.has_time else None
         self._usage = usage
-        self._holds = False
-        """Whether a stream held anything but reasoning."""
         self._wire, self._form = wire, form
         self._model_wire, self._call_field = model_wire, model_form.call_field
         self._unproven = model_form.proof is None
@@ -104,10 +105,18 @@ class ClientAnswer:
         """Calls that hold an envelope."""
         self._made = 0
         self._losses: dict[Loss, None] = {}
+        self._blank: dict[int, PartStart] = {}
+        """Texts that are empty so far."""
+        self._left_empty: dict[int, PartStart] = {}
+        """Of each choice: a text that stayed empty."""
+        self._shown: set[int] = set()
+        """The choices that hold anything but reasoning and empty texts."""
         self._actions: dict[type, Callable[[Any], Sequence[Event]]] = {
             Start: self._set_id,
             Update: self._set_id,
             PartStart: self._start,
+            TextDelta: self._tell,
+            CitationDelta: self._tell,
             ReasoningDelta: self._reason,
             SignatureDelta: self._prove,
             DataDelta: self._prove,
@@ -130,7 +139,7 @@ class ClientAnswer:
     def response(self, response: Response) -> Response:
         """Return a whole answer. Raises ``ProviderError`` for one that failed and holds nothing."""
         message = response.message
-        if message.finish_reason == "error" and all(isinstance(part, Reasoning) for part in message.content):
+        if message.finish_reason == "error" and _is_thought([part for part in message.content if not _is_empty(part)]):
             raise _failure(self._model_wire, message.finish_reason_raw)
         others = tuple([self._message(each, choice) for choice, each in enumerate(response.alternatives, 1)])
         changed = structs.replace(
@@ -152,7 +161,8 @@ class ClientAnswer:
         content: list[AssistantPart] = []
         for part in message.content:
             content += self._parts(part, choice)
-        return message.replace(content=tuple(content))
+        told = [part for part in content if not _is_empty(part)]
+        return message.replace(content=tuple(content if _is_thought(told) else told))
 
     def _parts(self, part: AssistantPart, choice: int) -> Iterable[AssistantPart]:
         match part:
@@ -240,7 +250,8 @@ class ClientAnswer:
             if self._form.alone is not None or part.text:
                 begun = pending.begin(self._bare)
             return [*begun, ReasoningDelta(index, part.text)] if part.text else begun
-        self._holds = True
+        if not _is_empty(part):
+            self._shown.add(event.choice)
         if self._unproven and self._open:
             return [*self._close_all(), *self._start_other(event, part, index)]
         return self._start_other(event, part, index)
@@ -254,8 +265,31 @@ class ClientAnswer:
                 return self._start_call(event, part)
             case MalformedToolCall():
                 return (structs.replace(event, part=self.calls.malformed(part)),)
+            case _ if _is_empty(part):
+                self._blank[index] = event
+                return ()
             case _:
                 return (event,)
+
+    def _tell(self, event: TextDelta | CitationDelta) -> Sequence[Event]:
+        if event.index not in self._blank:
+            return (event,)
+        if isinstance(event, TextDelta) and not event.text:
+            return ()
+        return (self._show(event.index), event)
+
+    def _show(self, index: int) -> PartStart:
+        start = self._blank.pop(index)
+        self._shown.add(start.choice)
+        return start
+
+    def _end_text(self, event: PartEnd) -> Sequence[Event]:
+        """End a text that got no delta."""
+        if isinstance(event.part, Text) and event.part.text:
+            return (self._show(event.index), TextDelta(event.index, event.part.text), event)
+        start = self._blank.pop(event.index)
+        self._left_empty.setdefault(start.choice, start)
+        return ()
 
     def _start_call(self, event: PartStart, part: ToolCall) -> Sequence[Event]:
         *before, call = self._call(part, event.choice)
@@ -297,6 +331,8 @@ class ClientAnswer:
         return () if event.index in self._left_out else (event,)
 
     def _end(self, event: PartEnd) -> Sequence[Event]:
+        if event.index in self._blank:
+            return self._end_text(event)
         pending = self._open.pop(event.index, None)
         if pending is not None:
             last = event.part if pending.start.index == event.index else None  # another part holds what came before
@@ -323,9 +359,12 @@ class ClientAnswer:
         )
 
     def _finish(self, event: Finish) -> Sequence[Event]:
-        if event.reason == "error" and not self._holds:
+        if event.reason == "error" and event.choice not in self._shown:
             raise _failure(self._model_wire, event.raw)
         closed = self._close_all()
+        empty = self._left_empty.pop(event.choice, None)
+        if empty is not None and event.choice not in self._shown:
+            closed += [empty, PartEnd(empty.index)]
         return [*closed, event] if closed else (event,)
 
     def _close_all(self) -> list[Event]:
@@ -347,6 +386,15 @@ class ClientAnswer:
             delta = SignatureDelta if proof[0] == "signature" else DataDelta
             events.append(delta(index, proof[1]))
         return [*events, PartEnd(index)] if pending.begun else events
+
+
+def _is_empty(part: AssistantPart) -> bool:
+    return type(part) is Text and not part.text and not part.citations
+
+
+def _is_thought(parts: Sequence[AssistantPart]) -> bool:
+    """Whether an answer holds nothing but reasoning."""
+    return all(isinstance(part, Reasoning) for part in parts)
 
 
 def _failure(wire: str, raw: object) -> ProviderError:
