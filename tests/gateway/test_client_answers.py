@@ -14,6 +14,7 @@ from palaver.core.errors import StreamError
 from palaver.core.parts import Reasoning, Refusal, Text
 from palaver.gateway import GatewayConfig
 from palaver.gateway.reasoning_memory import is_random
+from palaver.gateway.stored_responses import ResponseOptions
 from tests.gateway.running import PROVIDERS, running, targets
 from tests.gateway.test_wires import decoded, path_of
 from tests.gateway.translated import BOTH, answers, ask, asked
@@ -380,3 +381,75 @@ def test_the_message_of_a_cut_response_is_incomplete(gateway, provider, reason, 
     assert (body["status"], [each["status"] for each in body["output"]]) == (status, [status])
     done = [each["item"]["status"] for each in events if each["type"] == "response.output_item.done"]
     assert done == [status] * stream
+
+
+# -- what an answer of Responses repeats ------------------------------------------------------------
+
+ECHO = {
+    "instructions": "Be brief.",
+    "max_output_tokens": 99,
+    "metadata": {"run": "7"},
+    "parallel_tool_calls": False,
+    "reasoning": {"effort": "low"},
+    "temperature": 0.2,
+    "text": {"format": {"type": "text"}, "verbosity": "low"},
+    "tool_choice": "required",
+    "tools": [{"type": "function", "name": "weather", "description": None, "parameters": SCHEMA, "strict": False}],
+    "top_p": 0.9,
+    "truncation": "auto",
+    "user": "u1",
+}
+
+
+def responded(url, provider, model, *, stream, **fields):
+    """The responses in an answer to a client of Responses, and the status."""
+    answers(provider, model, FINE, stream=stream)
+    got = httpx.post(f"{url}/v1/responses", json={"model": model, "input": "Hi", "stream": stream, **fields})
+    if not stream:
+        return [got.json()], got.status_code
+    return [each["response"] for each in data_of(got.text) if "response" in each], got.status_code
+
+
+@pytest.mark.row("GW-21")
+@BOTH
+@pytest.mark.parametrize("model", [each for each in PROVIDERS if each != "openai_responses"])
+def test_a_response_repeats_the_fields_of_the_request(gateway, provider, model, stream):
+    found, _ = responded(gateway, provider, model, stream=stream, **ECHO)
+    assert len(found) == (3 if stream else 1)
+    for each in found:
+        assert {name: each[name] for name in ECHO} == ECHO
+
+
+@pytest.mark.row("GW-21")
+@BOTH
+def test_a_response_to_a_plain_request_has_the_defaults(gateway, provider, stream):
+    found, _ = responded(gateway, provider, "anthropic_messages", stream=stream, metadata=None, tools=[])
+    for each in found:
+        fields = ("instructions", "metadata", "parallel_tool_calls", "tool_choice", "tools")
+        assert [each[name] for name in fields] == [None, {}, True, "auto", []]
+
+
+@pytest.mark.row("GW-17")
+@BOTH
+def test_a_stored_response_repeats_the_fields_of_the_request(provider, tmp_path, stream):
+    models = targets(provider.url)
+    config = GatewayConfig(models=models, database=str(tmp_path / "gateway.db"), responses=ResponseOptions())
+    with running(config) as url:
+        (*_, found), _ = responded(url, provider, "anthropic_messages", stream=stream, **ECHO)
+        stored = httpx.get(f"{url}/v1/responses/{found['id']}").json()
+        (*_, second), _ = responded(
+            url, provider, "anthropic_messages", stream=stream, previous_response_id=found["id"], user="u2"
+        )
+    assert stored == found
+    assert {name: stored[name] for name in ECHO} == ECHO
+    assert (second["previous_response_id"], second["user"]) == (found["id"], "u2")
+
+
+@pytest.mark.row("GW-21")
+@BOTH
+def test_a_response_in_the_background_is_refused(gateway, provider, stream):
+    (found, *_), status = responded(gateway, provider, "anthropic_messages", stream=False, background=True)
+    assert (status, found["error"]["type"]) == (400, "invalid_request_error")
+    assert "background" in found["error"]["message"]
+    assert provider.asked == []
+    assert responded(gateway, provider, "anthropic_messages", stream=stream, background=False)[1] == 200

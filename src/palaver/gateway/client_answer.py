@@ -16,6 +16,7 @@ Rules:
 - An answer that failed and holds nothing but reasoning is an error, which the client sees and may repeat: most wires
   have no other word for it.
 - A text that stays empty is left out where the answer holds anything else: some servers end each answer with one.
+- ``echo``: the fields of the request that an answer of the client's wire repeats.
 - ``usage``: a stream tells usage. Chat Completions does so only where the client asks for it.
 
 Stability: experimental.
@@ -26,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from palaver import wires
 from palaver.core import trusted
@@ -80,6 +81,7 @@ class ClientAnswer:
         answer_id: str | None = None,
         time: int | None = None,
         usage: bool = True,
+        echo: Mapping[str, Raw] | None = None,
     ) -> None:
         """Keep the two wires, and how each holds reasoning. ``answer_id`` is the id that the client gets.
 
@@ -87,7 +89,7 @@ class ClientAnswer:
         """
         self._answer_id, self._begun = answer_id, answer_id is None
         self._time = time if wires.get(wire).capabilities.has_time else None
-        self._usage = usage
+        self._usage, self._echo = usage, echo or {}
         self._wire, self._form = wire, form
         self._model_wire, self._call_field = model_wire, model_form.call_field
         self._unproven = model_form.proof is None
@@ -148,7 +150,10 @@ class ClientAnswer:
         return self._identified(changed)
 
     def _identified(self, response: Response) -> Response:
-        """Return an answer with its own id, and with a time."""
+        """Return an answer with its own id, a time, and what it repeats of the request."""
+        if self._echo:
+            stored = json_fields.native(response, self._wire)
+            response = json_fields.with_native(response, self._wire, {**stored, **self._echo})
         timed = response if self._time is None else metadata.with_time(response)
         message = timed.message
         if self._time is not None and message.sent_at is None:

@@ -190,6 +190,10 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     """The fields of a request that bound the tokens of its answer; ``a.b`` is the field ``b`` of the object ``a``."""
     usage_field: str | None = None
     """The field of a request, as in ``output_bounds``, that asks a stream for usage; ``None``: each stream tells it."""
+    echoes: tuple[str, ...] = ()
+    """The fields of a request that its answer repeats."""
+    own_only: tuple[str, ...] = ()
+    """The fields that, where they are true, ask for what only the provider's own server does."""
     request_headers: tuple[str, ...] = ()
     """The headers of requests that belong to the wire, or how their names begin (``openai-``)."""
     response_headers: tuple[str, ...] = ()

@@ -13,14 +13,15 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, json, structs
 
 from palaver import wires
 from palaver.context.marks import BridgeMarks, CachePlan, stable_marks
-from palaver.core.errors import PalaverError, StreamError
+from palaver.core.errors import CapabilityError, PalaverError, StreamError
 from palaver.core.events import Failed
+from palaver.core.jsontext import NULL
 from palaver.gateway.apis import API_OF
 from palaver.gateway.client_answer import ClientAnswer
 from palaver.gateway.client_calls import ClientCalls, spelled_names, with_names
@@ -40,10 +41,13 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.request import Loss, Request, Response, Settings
     from palaver.gateway.client_api import Additions, ClientApi
-    from palaver.gateway.record import Record
+    from palaver.gateway.record import ClientRequest, Record
     from palaver.models import Model
     from palaver.models.language_model import Answer
     from palaver.wires._engine.wire import Wire
+
+
+_FIELDS: Final = json.Decoder(dict[str, Raw])
 
 
 class Translation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,6 +85,7 @@ class Translator:
         conversation.record = record
         stack.callback(self._conversations.give_back, model, api.wire, conversation, _scope(record))
         restored = self._restored(conversation, record)
+        _refuse_own_only(restored, api, model)
         request, losses = await self._fitted(restored, wire, model)
         spelled = spelled_names(request, wire.capabilities.tool_name)
         request = with_names(request, spelled)
@@ -100,6 +105,7 @@ class Translator:
             answer_id=None if api.answer_id is None else f"{api.answer_id}{record.id.replace('-', '')}",
             time=now_ms(),
             usage=not stream or _tells_usage(restored, api),
+            echo=_echo_of(record.request),
         )
         if stream:
             headers = {"content-type": api.stream_type}
@@ -181,6 +187,21 @@ class Translator:
         else:
             end = encoder.finish()
         yield end
+
+
+def _refuse_own_only(request: Request, api: ClientApi, model: Model) -> None:
+    """Raise ``CapabilityError`` for what no model of another wire does."""
+    fields = request.provider.get(api.wire, {})
+    names = [each for each in api.own_only if fields.get(each) is True]
+    if names:
+        raise CapabilityError(f"{model.name} does not do what the field {names[0]!r} asks for")
+
+
+def _echo_of(request: ClientRequest) -> dict[str, Raw]:
+    """Return the fields of a request that the client's wire repeats in an answer."""
+    names = request.api.echoes
+    fields = _FIELDS.decode(request.body) if names else {}
+    return {each: fields[each] for each in names if fields.get(each, NULL) != NULL}
 
 
 def _tells_usage(request: Request, api: ClientApi) -> bool:
