@@ -2,6 +2,7 @@
 
 import json
 import time
+from queue import Queue
 
 import httpx
 import openai
@@ -453,3 +454,54 @@ def test_a_response_in_the_background_is_refused(gateway, provider, stream):
     assert "background" in found["error"]["message"]
     assert provider.asked == []
     assert responded(gateway, provider, "anthropic_messages", stream=stream, background=False)[1] == 200
+
+
+# -- streams of Google without events ----------------------------------------------------------------
+
+
+@pytest.mark.row("GW-10")
+@pytest.mark.parametrize("query", ["", "?alt=json", "?$alt=json;enum-encoding=int", "?alt=sse"])
+@pytest.mark.parametrize("model", PROVIDERS)
+def test_a_stream_of_google_is_a_list_where_no_events_are_asked_for(gateway, provider, model, query):
+    answers(provider, model, FINE, stream=True)
+    url = f"{gateway}{path_of('google_generate', model, stream=True).partition('?')[0]}{query}"
+    got = httpx.post(url, content=asked("google_generate", model, ASKED, stream=True))
+    events = query == "?alt=sse"
+    kind = "text/event-stream" if events else "application/json"
+    assert got.headers["content-type"].startswith(kind)
+    items = data_of(got.text) if events else got.json()
+    assert "".join([each["candidates"][0]["content"]["parts"][0]["text"] for each in items]) == "Fine."
+    assert items[-1]["candidates"][0]["finishReason"] == "STOP"
+    if model == "google_generate":
+        assert items == data_of(provider.body.decode())
+        assert provider.asked[0][0].endswith("?alt=sse")
+
+
+@pytest.mark.row("GW-10")
+@pytest.mark.parametrize("model", ["google_generate", "anthropic_messages"])
+def test_each_item_of_a_list_of_google_leaves_before_the_next_one_came(gateway, provider, model):
+    answers(provider, model, FINE, stream=True)
+    provider.pieces = Queue()
+    begun, end = provider.body.split(b"Fine.", 1)
+    begun += b"Fine." + end[: end.index(b"\n\n") + 2 if b"\r\n\r\n" not in end else end.index(b"\r\n\r\n") + 4]
+    provider.pieces.put(begun)
+    url = f"{gateway}{path_of('google_generate', model, stream=True).partition('?')[0]}"
+    body = asked("google_generate", model, ASKED, stream=True)
+    with httpx.stream("POST", url, content=body) as response:
+        chunks, got = response.iter_raw(), b""
+        while b"Fine." not in got:
+            got += next(chunks)
+        provider.pieces.put(provider.body[len(begun) :])
+        provider.pieces.put(b"")
+        got += b"".join(chunks)
+    assert json.loads(got)[0]["candidates"][0]["content"]["parts"] == [{"text": "Fine."}]
+
+
+@pytest.mark.row("GW-10")
+def test_what_goes_wrong_in_a_list_of_google_stands_in_it(gateway, provider):
+    answers(provider, "anthropic_messages", FINE, stream=True)
+    provider.body = provider.body[: provider.body.index(b"event: message_delta")]
+    url = f"{gateway}{path_of('google_generate', 'anthropic_messages', stream=True).partition('?')[0]}"
+    got = httpx.post(url, content=asked("google_generate", "anthropic_messages", ASKED, stream=True))
+    *_, last = got.json()
+    assert last["error"]["code"] == 500

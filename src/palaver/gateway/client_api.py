@@ -181,6 +181,8 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     answer_id: str | None = None
     """How ids of answers begin; ``None`` where answers have none."""
     stream_type: str = "text/event-stream"
+    events_parameter: tuple[str, str] | None = None
+    """A parameter of the query and its value, without which a stream is one JSON list (``listed_stream``)."""
     streams_by_default: bool = False
     """Whether a body without the field ``stream`` asks for one."""
     keys: tuple[KeyPlace, ...] = (BEARER,)
@@ -217,6 +219,10 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     fixed: Mapping[str, Any] = {}
     """Paths that are always answered alike, with their bodies."""
     page: str = ""
+
+    def lists(self, query: Mapping[str, str]) -> bool:
+        """Whether a client with this query wants a stream as a list."""
+        return self.events_parameter is not None and query.get(self.events_parameter[0]) != self.events_parameter[1]
 
     def ends_event(self, data: bytes) -> bool:
         """Whether a piece of a stream ends between two events."""
