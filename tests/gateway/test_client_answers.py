@@ -46,6 +46,22 @@ def test_each_chunk_of_a_plain_chat_stream_has_a_choice(gateway, provider, model
 
 
 @pytest.mark.row("GW-09")
+def test_fields_of_a_server_of_chat_stand_in_chunks_with_a_choice(provider):
+    model = "openai_chat"
+    answers(provider, model, FINE, stream=True)
+    provider.body = provider.body.replace(b'"object"', b'"vendor":{"a":1},"object"')
+    target = structs.replace(targets(provider.url)[model], text_calls="hermes")
+    with running(GatewayConfig(models={model: target})) as url:
+        got = httpx.post(
+            f"{url}/v1/chat/completions",
+            json={"model": model, "messages": [{"role": "user", "content": "Hi"}], "stream": True},
+        )
+    chunks = data_of(got.text)
+    assert all(each["choices"] for each in chunks)
+    assert chunks[-1]["vendor"] == {"a": 1}
+
+
+@pytest.mark.row("GW-09")
 @pytest.mark.parametrize("model", OTHERS)
 def test_a_chat_stream_tells_usage_where_the_client_asks_for_it(gateway, provider, model):
     got, _ = ask(gateway, provider, ("openai_chat", model), ASKED, FINE, stream=True)

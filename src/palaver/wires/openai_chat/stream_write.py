@@ -330,7 +330,7 @@ class Encoder(StreamEncoder):
         self._prefix = b"data: " + jsontext.encode({**self._every, "choices": []})[:-2] + b'{"index":'
         own = self.context.own
         self._suffix = b',"finish_reason":null}]}\n\n' if own else b',"logprobs":null,"finish_reason":null}]}\n\n'
-        if len(self._every) < len(self._head):
+        if own and len(self._every) < len(self._head):
             self._chunk({**self._head, "choices": []})
 
     def _fields(self, answer: Response) -> Table:
@@ -350,7 +350,8 @@ class Encoder(StreamEncoder):
     def finish_answer(self, answer: Response) -> None:
         """Write late fields, the finish reason of each choice, and the usage."""
         fields = self._fields(answer)
-        late = {key: value for key, value in fields.items() if self._head.get(key, UNSET) != value}
+        before = self._head if self.context.own else self._every
+        late = {key: value for key, value in fields.items() if before.get(key, UNSET) != value}
         if not self.context.own:  # a plain loop over the chunks reads the first choice of each
             self._every |= late
             late = {}
