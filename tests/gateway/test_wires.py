@@ -37,7 +37,8 @@ ANSWER = Response(
 
 def path_of(wire: str, name: str, *, stream: bool) -> str:
     call = CALLS.get((wire, stream)) or CALLS[wire, None]
-    return call.path.replace("{model:path}", name)
+    events = "?alt=sse" if stream and wire == "google_generate" else ""
+    return call.path.replace("{model:path}", name) + events
 
 
 def body_of(wire: str, name: str, *, stream: bool) -> bytes:

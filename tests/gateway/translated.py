@@ -35,6 +35,8 @@ def asked(client, name, request, *, stream=False):
     if client in {"google_generate", "bedrock_converse"}:
         return wires.get(client).encode_request(request).body
     settings = request.settings.replace(stream=stream)
+    if client == "openai_chat" and stream:  # else its streams tell no usage
+        request = request.replace(provider={**request.provider, client: {"stream_options": {"include_usage": True}}})
     return wires.get(client).encode_request(request.replace(model=name, settings=settings)).body
 
 

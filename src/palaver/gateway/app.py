@@ -65,7 +65,7 @@ _METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SAFE: Final = "/:@+,=()[] "
 _LONGEST: Final = 256
 """Characters of a header that a client's own text is part of."""
-_OWN_PARAMETERS: Final = frozenset({"key", "alt", "api-version"})
+_OWN_PARAMETERS: Final = frozenset({"key", "alt", "$alt", "api-version"})
 
 
 def _no_key(_: str) -> None:
@@ -188,9 +188,8 @@ async def _answer(gateway: Gateway, api: ClientApi, call: Call, request: Request
     except (Refused, PalaverError) as error:
         return refusal(api, error)
     headers = without_credentials(request.headers.items())
-    asked = ClientRequest(
-        api=api, model=model, stream=stream, body=body, headers=headers, query=_query(request.url.query)
-    )
+    query, listed = _query(request.url.query), stream and api.lists(request.query_params)
+    asked = ClientRequest(api=api, model=model, stream=stream, body=body, headers=headers, query=query, listed=listed)
     made = Record(request=asked, caller=caller, max_answer=gateway.config.listen.max_answer)
     return AnswerResponse(gateway, made)
 

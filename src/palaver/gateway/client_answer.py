@@ -12,6 +12,12 @@ Rules:
 - An answer has an id of its own where the wire has one (``ClientApi.answer_id``): not every model's server gives ids,
   some give the same again, and clients take two answers with one id for one.
 - ``single``: the client allows one call an answer, and the model's wire cannot say so. Further calls are left out.
+- Where the client's wire has the time of an answer, one whose model names none has ``time``.
+- An answer that failed and holds nothing but reasoning is an error, which the client sees and may repeat: most wires
+  have no other word for it.
+- A text that stays empty is left out where the answer holds anything else: some servers end each answer with one.
+- ``echo``: the fields of the request that an answer of the client's wire repeats.
+- ``usage``: a stream tells usage. Chat Completions does so only where the client asks for it.
 
 Stability: experimental.
 """
@@ -21,11 +27,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import structs
+from msgspec import Raw, structs
 
+from palaver import wires
 from palaver.core import trusted
+from palaver.core.errors import ProviderError
 from palaver.core.events import (
     ArgumentsDelta,
+    CitationDelta,
     DataDelta,
     Event,
     Finish,
@@ -34,13 +43,15 @@ from palaver.core.events import (
     ReasoningDelta,
     SignatureDelta,
     Start,
+    TextDelta,
     Update,
+    UsageUpdate,
 )
 from palaver.core.jsontext import paired
-from palaver.core.parts import MalformedToolCall, Reasoning, ToolCall
+from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.core.request import Loss, Response
 from palaver.gateway.proof_envelope import Sealed, of_call, of_reasoning, seal
-from palaver.wires._engine import json_fields
+from palaver.wires._engine import json_fields, metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,9 +79,17 @@ class ClientAnswer:
         calls: ClientCalls,
         single: bool = False,
         answer_id: str | None = None,
+        time: int | None = None,
+        usage: bool = True,
+        echo: Mapping[str, Raw] | None = None,
     ) -> None:
-        """Keep the two wires, and how each holds reasoning. ``answer_id`` is the id that the client gets."""
+        """Keep the two wires, and how each holds reasoning. ``answer_id`` is the id that the client gets.
+
+        ``time`` is in Unix milliseconds.
+        """
         self._answer_id, self._begun = answer_id, answer_id is None
+        self._time = time if wires.get(wire).capabilities.has_time else None
+        self._usage, self._echo = usage, echo or {}
         self._wire, self._form = wire, form
         self._model_wire, self._call_field = model_wire, model_form.call_field
         self._unproven = model_form.proof is None
@@ -88,10 +107,18 @@ class ClientAnswer:
         """Calls that hold an envelope."""
         self._made = 0
         self._losses: dict[Loss, None] = {}
+        self._blank: dict[int, PartStart] = {}
+        """Texts that are empty so far."""
+        self._left_empty: dict[int, PartStart] = {}
+        """Of each choice: a text that stayed empty."""
+        self._shown: set[int] = set()
+        """The choices that hold anything but reasoning and empty texts."""
         self._actions: dict[type, Callable[[Any], Sequence[Event]]] = {
             Start: self._set_id,
             Update: self._set_id,
             PartStart: self._start,
+            TextDelta: self._tell,
+            CitationDelta: self._tell,
             ReasoningDelta: self._reason,
             SignatureDelta: self._prove,
             DataDelta: self._prove,
@@ -101,6 +128,8 @@ class ClientAnswer:
         }
         if not single:
             del self._actions[ArgumentsDelta]
+        if not usage:
+            self._actions[UsageUpdate] = lambda _: ()
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -110,7 +139,10 @@ class ClientAnswer:
     # -- whole -------------------------------------------------------------------------------------
 
     def response(self, response: Response) -> Response:
-        """Return a whole answer."""
+        """Return a whole answer. Raises ``ProviderError`` for one that failed and holds nothing."""
+        message = response.message
+        if message.finish_reason == "error" and _is_thought([part for part in message.content if not _is_empty(part)]):
+            raise _failure(self._model_wire, message.finish_reason_raw)
         others = tuple([self._message(each, choice) for choice, each in enumerate(response.alternatives, 1)])
         changed = structs.replace(
             response, message=self._message(response.message, 0), alternatives=others, original=None
@@ -118,16 +150,24 @@ class ClientAnswer:
         return self._identified(changed)
 
     def _identified(self, response: Response) -> Response:
-        """Return an answer with its own id."""
-        if self._answer_id is None:
-            return response
-        return structs.replace(response, message=response.message.replace(response_id=self._answer_id))
+        """Return an answer with its own id, a time, and what it repeats of the request."""
+        if self._echo:
+            stored = json_fields.native(response, self._wire)
+            response = json_fields.with_native(response, self._wire, {**stored, **self._echo})
+        timed = response if self._time is None else metadata.with_time(response)
+        message = timed.message
+        if self._time is not None and message.sent_at is None:
+            message = message.replace(sent_at=self._time)
+        if self._answer_id is not None:
+            message = message.replace(response_id=self._answer_id)
+        return structs.replace(response, message=message)
 
     def _message(self, message: AssistantMessage, choice: int) -> AssistantMessage:
         content: list[AssistantPart] = []
         for part in message.content:
             content += self._parts(part, choice)
-        return message.replace(content=tuple(content))
+        told = [part for part in content if not _is_empty(part)]
+        return message.replace(content=tuple(content if _is_thought(told) else told))
 
     def _parts(self, part: AssistantPart, choice: int) -> Iterable[AssistantPart]:
         match part:
@@ -172,11 +212,11 @@ class ClientAnswer:
 
     def _call(self, part: ToolCall, choice: int) -> tuple[AssistantPart, ...]:
         """Return a call with what proves it, and the reasoning before it."""
-        sealed = self._unsaid.pop(choice, [])
-        if self._call_field is not None and self._call_field in json_fields.native(part, self._model_wire):
-            sealed = [*sealed, of_call(part, self._model_wire)]
+        sealed, made = self._unsaid.pop(choice, []), part
+        part = self.calls.call(part)  # before its fields go: they tell whether the id was made
+        if self._call_field is not None and self._call_field in json_fields.native(made, self._model_wire):
+            sealed = [*sealed, of_call(made, self._model_wire)]
             part = json_fields.without(part, self._model_wire)
-        part = self.calls.call(part)
         if not sealed:
             return (part,)
         if self._form.call_field is not None:
@@ -188,7 +228,7 @@ class ClientAnswer:
     # -- as it comes -------------------------------------------------------------------------------
 
     def feed(self, event: Event) -> Sequence[Event]:
-        """Return what the client gets for an event."""
+        """Return what the client gets for an event. Raises ``ProviderError`` as ``response`` does."""
         if not self._begun:
             return self._begin(event)
         action = self._actions.get(type(event))
@@ -202,7 +242,10 @@ class ClientAnswer:
         return [*self._set_id(Start(Response(trusted.AssistantMessage()))), *self.feed(event)]
 
     def _set_id(self, event: Start | Update) -> Sequence[Event]:
-        return (structs.replace(event, response=self._identified(event.response)),)
+        response = self._identified(event.response)
+        if not self._usage and response.message.usage is not None:
+            response = structs.replace(response, message=response.message.replace(usage=None))
+        return (structs.replace(event, response=response),)
 
     def _start(self, event: PartStart) -> Sequence[Event]:
         part, index = event.part, event.index
@@ -212,6 +255,8 @@ class ClientAnswer:
             if self._form.alone is not None or part.text:
                 begun = pending.begin(self._bare)
             return [*begun, ReasoningDelta(index, part.text)] if part.text else begun
+        if not _is_empty(part):
+            self._shown.add(event.choice)
         if self._unproven and self._open:
             return [*self._close_all(), *self._start_other(event, part, index)]
         return self._start_other(event, part, index)
@@ -225,8 +270,31 @@ class ClientAnswer:
                 return self._start_call(event, part)
             case MalformedToolCall():
                 return (structs.replace(event, part=self.calls.malformed(part)),)
+            case _ if _is_empty(part):
+                self._blank[index] = event
+                return ()
             case _:
                 return (event,)
+
+    def _tell(self, event: TextDelta | CitationDelta) -> Sequence[Event]:
+        if event.index not in self._blank:
+            return (event,)
+        if isinstance(event, TextDelta) and not event.text:
+            return ()
+        return (self._show(event.index), event)
+
+    def _show(self, index: int) -> PartStart:
+        start = self._blank.pop(index)
+        self._shown.add(start.choice)
+        return start
+
+    def _end_text(self, event: PartEnd) -> Sequence[Event]:
+        """End a text that got no delta."""
+        if isinstance(event.part, Text) and event.part.text:
+            return (self._show(event.index), TextDelta(event.index, event.part.text), event)
+        start = self._blank.pop(event.index)
+        self._left_empty.setdefault(start.choice, start)
+        return ()
 
     def _start_call(self, event: PartStart, part: ToolCall) -> Sequence[Event]:
         *before, call = self._call(part, event.choice)
@@ -268,6 +336,8 @@ class ClientAnswer:
         return () if event.index in self._left_out else (event,)
 
     def _end(self, event: PartEnd) -> Sequence[Event]:
+        if event.index in self._blank:
+            return self._end_text(event)
         pending = self._open.pop(event.index, None)
         if pending is not None:
             last = event.part if pending.start.index == event.index else None  # another part holds what came before
@@ -286,14 +356,20 @@ class ClientAnswer:
 
     def _last_word(self, index: int, part: ToolCall) -> ToolCall:
         """Return the provider's last word on a call, with what its start was given."""
-        part = self.calls.call(json_fields.without(part, self._model_wire) if self._call_field else part)
+        part = self.calls.call(part)
+        part = json_fields.without(part, self._model_wire) if self._call_field else part
         begun = self._proven.get(index)
         return (
             part if begun is None else json_fields.with_native(part, self._wire, json_fields.native(begun, self._wire))
         )
 
     def _finish(self, event: Finish) -> Sequence[Event]:
+        if event.reason == "error" and event.choice not in self._shown:
+            raise _failure(self._model_wire, event.raw)
         closed = self._close_all()
+        empty = self._left_empty.pop(event.choice, None)
+        if empty is not None and event.choice not in self._shown:
+            closed += [empty, PartEnd(empty.index)]
         return [*closed, event] if closed else (event,)
 
     def _close_all(self) -> list[Event]:
@@ -315,6 +391,21 @@ class ClientAnswer:
             delta = SignatureDelta if proof[0] == "signature" else DataDelta
             events.append(delta(index, proof[1]))
         return [*events, PartEnd(index)] if pending.begun else events
+
+
+def _is_empty(part: AssistantPart) -> bool:
+    return type(part) is Text and not part.text and not part.citations
+
+
+def _is_thought(parts: Sequence[AssistantPart]) -> bool:
+    """Whether an answer holds nothing but reasoning."""
+    return all(isinstance(part, Reasoning) for part in parts)
+
+
+def _failure(wire: str, raw: object) -> ProviderError:
+    error = ProviderError(wire, "the answer holds nothing", code=raw if isinstance(raw, str) else None)
+    error.retryable = True
+    return error
 
 
 class _OpenReasoning:

@@ -181,6 +181,8 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     answer_id: str | None = None
     """How ids of answers begin; ``None`` where answers have none."""
     stream_type: str = "text/event-stream"
+    events_parameter: tuple[str, str] | None = None
+    """A parameter of the query and its value, without which a stream is one JSON list (``listed_stream``)."""
     streams_by_default: bool = False
     """Whether a body without the field ``stream`` asks for one."""
     keys: tuple[KeyPlace, ...] = (BEARER,)
@@ -190,6 +192,12 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     """The fields of a request that bound the tokens of its answer; ``a.b`` is the field ``b`` of the object ``a``."""
     choice_counts: tuple[str, ...] = ()
     """The fields, as above, that say how many answers are wanted of one request."""
+    usage_field: str | None = None
+    """The field of a request, as in ``output_bounds``, that asks a stream for usage; ``None``: each stream tells it."""
+    echoes: tuple[str, ...] = ()
+    """The fields of a request that its answer repeats."""
+    own_only: tuple[str, ...] = ()
+    """The fields that, where they are true, ask for what only the provider's own server does."""
     request_headers: tuple[str, ...] = ()
     """The headers of requests that belong to the wire, or how their names begin (``openai-``)."""
     response_headers: tuple[str, ...] = ()
@@ -217,6 +225,10 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     fixed: Mapping[str, Any] = {}
     """Paths that are always answered alike, with their bodies."""
     page: str = ""
+
+    def lists(self, query: Mapping[str, str]) -> bool:
+        """Whether a client with this query wants a stream as a list."""
+        return self.events_parameter is not None and query.get(self.events_parameter[0]) != self.events_parameter[1]
 
     def ends_event(self, end: bytes) -> bool:
         """Whether a stream whose ``last_bytes`` these are is between two events."""

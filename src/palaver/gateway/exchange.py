@@ -24,6 +24,7 @@ import anyio
 from palaver.core.errors import DecodeError, PalaverError, ProviderError
 from palaver.gateway import same_wire
 from palaver.gateway.client_api import is_unsigned
+from palaver.gateway.listed_stream import as_list
 from palaver.gateway.record import Attempt
 from palaver.models.fallback import hop_of
 
@@ -57,7 +58,7 @@ class Exchange:
             try:
                 response = await self._ask(candidate)
                 if response.error is None:
-                    return response
+                    return as_list(response) if record.request.listed else response
                 if not (pending := _next(candidate, response.error, pending)):
                     return response
                 await self._open.aclose()

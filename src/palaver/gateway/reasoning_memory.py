@@ -2,9 +2,10 @@
 
 Rules:
 
-- An answer with calls is found by their ids, where those are random, and no other answer has them; any other answer
+- An answer with calls is found by their ids, where one of them is random, and no other answer has it; any other answer
   by the conversation up to and with it. So reasoning comes back into the conversation that it belongs to,
   and into no other.
+- A text may have a proof, too: the texts of such an answer are kept with it.
 - A memory holds so many bytes, and forgets what was asked for least recently. What it forgot is not sent back: the
   model then goes on without it.
 
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
 _OVERHEAD: Final = 500
 """About what an entry costs beside its texts, in bytes."""
-_RANDOM: Final = re.compile(r"[A-Za-z0-9]{12}|[0-9a-f]{8}-")
-"""What a random id holds, and none that counts calls."""
+_RUN: Final = re.compile(r"[A-Za-z0-9]{12,}")
+_CHANGE: Final = re.compile(r"(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
+_CHANGES: Final = 3
+"""How often letters and digits change in a long piece of a random id: not in counters, and hardly in names."""
 
 
 class ReasoningMemory:
@@ -70,6 +73,8 @@ class ReasoningMemory:
 
 def _size_of(part: AssistantPart) -> int:
     stored = 0 if part.provider_json is UNSET else len(bytes(part.provider_json))
+    if isinstance(part, Text):
+        return stored + len(part.text)
     if isinstance(part, Reasoning):
         return stored + len(part.text) + len(part.signature or "") + len(part.encrypted or "")
     return stored + _OVERHEAD
@@ -78,14 +83,18 @@ def _size_of(part: AssistantPart) -> int:
 def worth_keeping(parts: Sequence[AssistantPart], wire: str, call_field: str | None) -> tuple[AssistantPart, ...]:
     """Return what is remembered of an answer of ``wire``; nothing where it holds neither reasoning nor a proof.
 
-    Texts become empty ones, and calls lose their arguments: the client has those.
+    Texts become empty ones where none has a proof, and calls lose their arguments: the client has those.
     """
-    proven = any(
-        isinstance(part, Reasoning)
-        or (isinstance(part, ToolCall) and call_field is not None and call_field in json_fields.native(part, wire))
-        for part in parts
-    )
-    return tuple([each for part in parts for each in _bare(part)]) if proven else ()
+
+    def proven(part: AssistantPart) -> bool:
+        return call_field is not None and call_field in json_fields.native(part, wire)
+
+    signed = any(isinstance(part, Text) and proven(part) for part in parts)
+    if not signed and not any(
+        isinstance(part, Reasoning) or (isinstance(part, ToolCall) and proven(part)) for part in parts
+    ):
+        return ()
+    return tuple([each for part in parts for each in ((part,) if signed and isinstance(part, Text) else _bare(part))])
 
 
 def _bare(part: AssistantPart) -> Sequence[AssistantPart]:
@@ -120,14 +129,26 @@ def keys_of(messages: Sequence[Message], scope: str = "") -> Iterator[bytes | No
 
 
 def _ids(message: AssistantMessage) -> str:
-    """Return the ids of the calls; none where one of them may come again, as ``call_0`` does."""
+    """Return the ids of the calls; none where all of them may come again, as ``call_0`` does."""
     ids = [part.id for part in message.content if type(part) is ToolCall and not part.provider_executed]
-    return "\0".join(ids) if all(map(_RANDOM.search, ids)) else ""
+    return "\0".join(ids) if any(map(is_random, ids)) else ""
+
+
+def is_random(call_id: str) -> bool:
+    """Return whether an id is random for sure, and so no other call has it."""
+    runs = _RUN.findall(call_id.replace("-", ""))
+    return any(sum(1 for _ in _CHANGE.finditer(each)) >= _CHANGES for each in runs)
+
+
+def without_space(text: str) -> str:
+    """Return the text of an answer as it is compared: wires join several texts with other white space."""
+    return "".join(text.split())
 
 
 def _visible(message: Message) -> bytes:
-    """Return what every client sends back of a message: its role, and its id or its text, without white space."""
-    if type(message) is ToolMessage and _RANDOM.search(message.tool_call_id or ""):
+    """Return what every client sends back of a message: its role, and its id or its text."""
+    if type(message) is ToolMessage and is_random(message.tool_call_id or ""):
         return f"{message.role}\0{message.tool_call_id}\0".encode("utf-8", "surrogatepass")
-    text = "".join([part.text for part in getattr(message, "content", ()) if type(part) is Text]).strip()
+    text = "".join([part.text for part in getattr(message, "content", ()) if type(part) is Text])
+    text = without_space(text) if type(message) is AssistantMessage else text.strip()
     return f"{message.role}\0{text}\0".encode("utf-8", "surrogatepass")

@@ -50,6 +50,8 @@ class ClientRequest(Struct, frozen=True, kw_only=True, dict=True):
     body: bytes
     headers: Mapping[str, str] = {}
     query: str = ""
+    listed: bool = False
+    """Whether a stream is wanted as a JSON list (``listed_stream``)."""
     counts: bool = False
     """Whether only the tokens are to be counted: there is no answer then."""
 

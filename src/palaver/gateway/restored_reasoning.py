@@ -22,7 +22,7 @@ from palaver.core import jsontext, trusted
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import AssistantPart, Reasoning, Text, ToolCall
 from palaver.gateway.proof_envelope import MARKER, Sealed, digest_of, unseal
-from palaver.gateway.reasoning_memory import keys_of
+from palaver.gateway.reasoning_memory import keys_of, without_space
 from palaver.wires._engine import json_fields
 
 if TYPE_CHECKING:
@@ -168,12 +168,15 @@ def remembered(
 
 def _restored(message: Message, wire: str, parts: Sequence[AssistantPart]) -> Message:
     """Put reasoning where it stood, between the texts and the calls of the client."""
-    if not isinstance(message, AssistantMessage) or any(
-        type(part) is Reasoning and part.wire != wire for part in message.content
-    ):  # an envelope restored it, or it was edited
+    if not isinstance(message, AssistantMessage):
         return message
+    texts = _same_texts(message.content, parts)
+    if any(type(part) is Reasoning and part.wire != wire for part in message.content):
+        # an envelope restored it, or it was edited
+        return message.replace(content=_with_texts(message.content, texts)) if texts else message
     calls = {part.id: part for part in message.content if isinstance(part, ToolCall)}
-    others = [part for part in message.content if not isinstance(part, (ToolCall, Reasoning))]
+    gone = (ToolCall, Reasoning, Text) if texts else (ToolCall, Reasoning)
+    others = [part for part in message.content if not isinstance(part, gone)]
     content: list[AssistantPart] = []
     for part in parts:
         match part:
@@ -184,7 +187,30 @@ def _restored(message: Message, wire: str, parts: Sequence[AssistantPart]) -> Me
                 content.append(_with_fields(call, stored) if isinstance(stored, Raw) else call)
             case Text():
                 content += others
+                content += (part,) if texts else ()
                 others = []
             case _:
                 pass
     return message.replace(content=(*content, *others, *calls.values()))
+
+
+def _same_texts(content: Sequence[AssistantPart], parts: Sequence[AssistantPart]) -> list[AssistantPart]:
+    """Return the texts that were kept with their proofs, where the client still has the same; else none."""
+    kept = [part for part in parts if isinstance(part, Text)]
+    if all(part.provider_json is UNSET for part in kept):
+        return []
+    now = "".join([part.text for part in content if isinstance(part, Text)])
+    same = without_space(now) == without_space("".join([part.text for part in kept]))
+    return [*kept] if same else []
+
+
+def _with_texts(content: Sequence[AssistantPart], texts: list[AssistantPart]) -> tuple[AssistantPart, ...]:
+    """Put texts where the first text stands, instead of all of them."""
+    found: list[AssistantPart] = []
+    for part in content:
+        if isinstance(part, Text):
+            found += texts
+            texts = []
+        else:
+            found.append(part)
+    return (*found, *texts)

@@ -13,14 +13,15 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, json, structs
 
 from palaver import wires
 from palaver.context.marks import BridgeMarks, CachePlan, stable_marks
-from palaver.core.errors import PalaverError, StreamError
+from palaver.core.errors import CapabilityError, PalaverError, StreamError
 from palaver.core.events import Failed
+from palaver.core.jsontext import NULL
 from palaver.gateway.apis import API_OF
 from palaver.gateway.client_answer import ClientAnswer
 from palaver.gateway.client_calls import ClientCalls, spelled_names, with_names
@@ -31,6 +32,7 @@ from palaver.gateway.reasoning_memory import ReasoningMemory, keys_of, worth_kee
 from palaver.gateway.restored_reasoning import opened, remembered
 from palaver.gateway.server_tools import refuse_server_tools
 from palaver.models.language_model import Prompt
+from palaver.threads.ids import now_ms
 from palaver.wires._engine.thinking import OFF
 
 if TYPE_CHECKING:
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
 
     from palaver.core.messages import Message
     from palaver.core.request import Loss, Request, Response, Settings
-    from palaver.gateway.client_api import Additions
-    from palaver.gateway.record import Record
+    from palaver.gateway.client_api import Additions, ClientApi
+    from palaver.gateway.record import ClientRequest, Record
     from palaver.models import Model
     from palaver.models.language_model import Answer
     from palaver.wires._engine.wire import Wire
@@ -50,6 +52,9 @@ _PROBABILITIES: Final = b"ogprobs"
 """In every name of a field that asks for the probabilities of tokens."""
 _UNASKED: Final = frozenset({"logprobs", "avgLogprobs"})
 """Fields that say something only to a client that asks for it."""
+
+
+_FIELDS: Final = json.Decoder(dict[str, Raw])
 
 
 class Translation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,6 +92,7 @@ class Translator:
         conversation.record = record
         stack.callback(self._conversations.give_back, model, api.wire, conversation, _scope(record))
         restored = self._restored(conversation, record)
+        _refuse_own_only(restored, api, model)
         request, losses = await self._fitted(restored, wire, model)
         spelled = spelled_names(request, wire.capabilities.tool_name)
         request = with_names(request, spelled)
@@ -104,6 +110,9 @@ class Translator:
             calls=calls,
             single=request.settings.parallel_tool_calls is False,
             answer_id=None if api.answer_id is None else f"{api.answer_id}{record.id.replace('-', '')}",
+            time=now_ms(),
+            usage=not stream or _tells_usage(restored, api),
+            echo=_echo_of(record.request),
         )
         if stream:
             headers = {"content-type": api.stream_type}
@@ -111,8 +120,8 @@ class Translator:
                 status=200, headers=headers, body=self._streamed(answer, client, losses, record, conversation.messages)
             )
         reply = await answer.finish()
-        encoded = wires.get(api.wire).encode_response(client.response(reply.response))
         record.answer = reply.response
+        encoded = wires.get(api.wire).encode_response(client.response(reply.response))
         record.losses = (*losses, *reply.losses, *client.losses, *_missed(encoded.losses, record))
         self._remember(reply.response, client.calls, record, conversation.messages)
         return ClientResponse(status=200, headers={"content-type": "application/json"}, body=once(encoded.body))
@@ -195,6 +204,31 @@ def _missed(losses: tuple[Loss, ...], record: Record) -> tuple[Loss, ...]:
     return tuple(
         [each for each in losses if not (each.why.startswith(_FIELD_OF) and each.what.partition(".")[0] in unmissed)]
     )
+
+
+def _refuse_own_only(request: Request, api: ClientApi, model: Model) -> None:
+    """Raise ``CapabilityError`` for what no model of another wire does."""
+    fields = request.provider.get(api.wire, {})
+    names = [each for each in api.own_only if fields.get(each) is True]
+    if names:
+        raise CapabilityError(f"{model.name} does not do what the field {names[0]!r} asks for")
+
+
+def _echo_of(request: ClientRequest) -> dict[str, Raw]:
+    """Return the fields of a request that the client's wire repeats in an answer."""
+    names = request.api.echoes
+    fields = _FIELDS.decode(request.body) if names else {}
+    return {each: fields[each] for each in names if fields.get(each, NULL) != NULL}
+
+
+def _tells_usage(request: Request, api: ClientApi) -> bool:
+    """Return whether the client of a stream gets usage."""
+    if api.usage_field is None:
+        return True
+    found: object = request.provider.get(api.wire, {})
+    for name in api.usage_field.split("."):
+        found = cast("dict[str, object]", found).get(name) if isinstance(found, Mapping) else None
+    return found is True
 
 
 def _scope(record: Record) -> str:

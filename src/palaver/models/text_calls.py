@@ -23,7 +23,7 @@ from uuid import uuid4
 from msgspec import structs
 
 from palaver.core.errors import StreamError
-from palaver.core.events import CitationDelta, Event, Finish, PartEnd, PartStart, TextDelta
+from palaver.core.events import CitationDelta, Event, Finish, PartEnd, PartStart, Start, TextDelta, Update
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import AssistantPart, Reasoning, Text, ToolCall
 from palaver.core.request import Loss, Response
@@ -87,6 +87,8 @@ class _Reader:
                 made = self._parsers[event.index]
                 if made.text != _NOT_TEXT:
                     yield structs.replace(event, index=made.text)
+            case Start() | Update():  # its parts are not those that the provider sent
+                yield structs.replace(event, response=structs.replace(event.response, origin=None))
             case Finish():
                 for index in [index for index, made in self._parsers.items() if made.start.choice == event.choice]:
                     yield from self._end_part(self._parsers.pop(index))

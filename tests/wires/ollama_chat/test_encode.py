@@ -212,7 +212,7 @@ def test_other_choices_are_dropped():
     [
         ("stop", "stop", []),
         ("tool_calls", "stop", []),
-        ("refusal", "stop", []),
+        ("refusal", "stop", ["finish_reason approximated"]),
         ("length", "length", []),
         ("content_filter", "stop", ["finish_reason approximated"]),
         ("error", "stop", ["finish_reason approximated"]),

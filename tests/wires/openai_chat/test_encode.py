@@ -343,7 +343,7 @@ def test_other_choices_follow():
         ("length", "length", []),
         ("tool_calls", "tool_calls", []),
         ("content_filter", "content_filter", []),
-        ("refusal", "stop", []),
+        ("refusal", "content_filter", ["finish_reason approximated"]),
         ("error", "stop", ["finish_reason approximated"]),
         ("other", "stop", ["finish_reason approximated"]),
         (None, "stop", []),

@@ -95,8 +95,8 @@ def test_recorded_answers_of_every_wire(exchange: Exchange) -> None:
 
 @pytest.mark.recorded(has="stream")
 def test_recorded_streams_of_every_wire(exchange: Exchange) -> None:
-    """Two exceptions more: items keep the ids of the events, which count them as they come, not as they stand; and
-    what a part begins with is judged when it begins, also if the provider takes it back."""
+    """Two exceptions more: items keep the ids and the order of the events, which count them as they come, not as they
+    stand; and what a part begins with is judged when it begins, also if the provider takes it back."""
     events, found = _streams(exchange)
     out, losses = _sent(events)
     if isinstance(found, StreamError):
@@ -114,6 +114,7 @@ def _without_ids(response: p.Response) -> Any:
     body = json.loads(WIRE.encode_response(response).body)
     for each in body["output"]:
         each.pop("id", None)
+    body["output"].sort(key=json.dumps)
     return body
 
 
@@ -332,7 +333,7 @@ def test_usage_and_an_id_that_come_late() -> None:
     assert _asked(_sent(told)[0])[0]["id"] == "resp_0"
 
 
-def test_items_keep_their_ids_where_their_order_changes() -> None:
+def test_the_final_items_are_those_of_the_events_in_their_order() -> None:
     """The client refuses an item whose id changes."""
     told: list[Event] = [
         Start(p.Response(p.AssistantMessage())),
@@ -346,7 +347,7 @@ def test_items_keep_their_ids_where_their_order_changes() -> None:
     ]
     out, _ = _sent(told)
     final, _ = _asked(out)
-    assert [(each["type"], each["id"]) for each in final["output"]] == [("message", "msg_1"), ("function_call", "fc_0")]
+    assert [(each["type"], each["id"]) for each in final["output"]] == [("function_call", "fc_0"), ("message", "msg_1")]
     _consistent(out)
 
 

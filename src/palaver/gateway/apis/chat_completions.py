@@ -62,6 +62,7 @@ API: Final = ClientApi(
     keys=(BEARER, KeyPlace("api-key")),
     output_bounds=("max_completion_tokens", "max_tokens"),
     choice_counts=("n",),
+    usage_field="stream_options.include_usage",
     request_headers=("openai-",),
     response_headers=("openai-", "x-request-id", "x-ratelimit-"),
     session_headers=("session_id",),

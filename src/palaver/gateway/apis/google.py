@@ -70,6 +70,7 @@ API: Final = ClientApi(
         for path in _MODELS
         for method, stream in (("generateContent", False), ("streamGenerateContent", True))
     ),
+    events_parameter=("alt", "sse"),
     keys=(KeyPlace("x-goog-api-key"), BEARER),
     key_parameter="key",
     output_bounds=("generationConfig.maxOutputTokens",),

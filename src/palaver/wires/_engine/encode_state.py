@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from palaver.core.parts import AnyPart
     from palaver.core.request import LossKind, Request
     from palaver.wires._engine.capabilities import IdRule, MediaKind, WireCapabilities
+
+
+_NONE: Final[dict[FinishReason, str]] = {}
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -125,11 +128,13 @@ class Context:
         message: AssistantMessage,
         read: Callable[[str], FinishReason | None],
         words: Mapping[FinishReason, str],
+        *,
+        near: Mapping[FinishReason, str] = _NONE,
     ) -> str | UnsetType | None:
         """Return the wire's word for why an answer ended: the one it came with, as long as that still says the same.
 
         ``read`` tells what a word of the wire means, and ``words`` is the way back. What has no word there is sent as
-        "stop".
+        the one in ``near``, else as "stop".
         """
         raw = message.finish_reason_raw
         if self.own:
@@ -137,10 +142,11 @@ class Context:
         reason = message.finish_reason or "stop"
         if isinstance(raw, str) and read(raw) == reason:
             return raw
-        if reason not in words:
-            why = f"{reason!r} has no equivalent; “{words['stop']}” was sent"
-            self.lose("approximated", "finish_reason", why, 0)
-        return words.get(reason, words["stop"])
+        if reason in words:
+            return words[reason]
+        word = near.get(reason, words["stop"])
+        self.lose("approximated", "finish_reason", f"{reason!r} has no equivalent; “{word}” was sent", 0)
+        return word
 
     # -- names that must not repeat --
 

@@ -178,7 +178,7 @@ def with_time(response: Response) -> Response:
         stored = jsontext.fields(raw)
         for key in _FIELDS:
             time = _milliseconds(jsontext.value(stored[key])) if key in stored else None
-            if time is not None:
+            if time:  # 1970 stands for none
                 return response.replace(message=message.replace(sent_at=time), origin=response.origin)
     return response
 

@@ -29,7 +29,16 @@ from palaver.wires._engine.json_fields import native, notes
 from palaver.wires.anthropic_messages.encode_head import DEFAULT_MAX_TOKENS, head
 from palaver.wires.anthropic_messages.encode_parts import block, is_plain
 from palaver.wires.anthropic_messages.repairs import MARK, MOST_MARKS, repair
-from palaver.wires.anthropic_messages.shapes import FINISH, FINISH_WORD, IMAGE_TYPES, PDF, TEXT_TYPES, WIRE, write_usage
+from palaver.wires.anthropic_messages.shapes import (
+    FINISH,
+    FINISH_WORD,
+    IMAGE_TYPES,
+    NEAR_WORD,
+    PDF,
+    TEXT_TYPES,
+    WIRE,
+    write_usage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,7 +171,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     if message.model is not None or not context.own:
         fields["model"] = message.model or ""
     fields["content"] = [block(part, 0, context) for part in message.content]
-    word = context.finish_word(message, FINISH.get, FINISH_WORD)
+    word = context.finish_word(message, FINISH.get, FINISH_WORD, near=NEAR_WORD)
     if word is not UNSET:
         fields["stop_reason"] = word
     if not context.own:

@@ -49,6 +49,9 @@ FINISH_WORD: Final[dict[FinishReason, str]] = {
 }
 """Neutral reasons that the wire has a word for; the others are approximated by ``end_turn``."""
 
+NEAR_WORD: Final[dict[FinishReason, str]] = {"content_filter": "refusal"}
+"""What a reason without a word is sent as, other than ``end_turn``."""
+
 IMAGE_TYPES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 PDF: Final = "application/pdf"
 PLAIN_TEXT: Final = "text/plain"

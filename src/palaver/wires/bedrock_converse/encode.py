@@ -46,7 +46,7 @@ from palaver.wires._engine.tools import lose_parameters
 from palaver.wires.bedrock_converse import settings
 from palaver.wires.bedrock_converse.encode_parts import Block, blocks, kind_of, plain
 from palaver.wires.bedrock_converse.settings import CHOICE, family, put, written_at
-from palaver.wires.bedrock_converse.shapes import FINISH, FINISH_WORD, WIRE, WORDS, finish, write_usage
+from palaver.wires.bedrock_converse.shapes import FINISH, FINISH_WORD, NEAR_WORD, WIRE, WORDS, finish, write_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -421,7 +421,10 @@ def ending(response: Response, context: Context) -> dict[str, Any]:
     rest.pop("output", None)
     fields: dict[str, Any] = {}
     word = context.finish_word(
-        message, lambda raw: finish(raw, message.content) if raw in FINISH else None, FINISH_WORD
+        message,
+        lambda raw: finish(raw, message.content) if raw in FINISH else None,
+        FINISH_WORD,
+        near=NEAR_WORD,
     )
     if not isinstance(word, UnsetType):
         fields["stopReason"] = word

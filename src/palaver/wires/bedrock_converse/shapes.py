@@ -52,6 +52,9 @@ FINISH_WORD: Final[dict[FinishReason, str]] = {
 }
 """Neutral reasons that the wire has a word for; the others are approximated by ``end_turn``."""
 
+NEAR_WORD: Final[dict[FinishReason, str]] = {"refusal": "content_filtered"}
+"""What a reason without a word is sent as, other than ``end_turn``."""
+
 EXCEPTIONS: Final = frozenset(
     {
         "internalServerException",

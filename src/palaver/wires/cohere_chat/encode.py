@@ -29,6 +29,7 @@ from palaver.wires.cohere_chat.decode import DOCUMENT, is_plan, stands_in
 from palaver.wires.cohere_chat.shapes import (
     FINISH,
     FINISH_WORD,
+    NEAR_WORD,
     SETTINGS,
     WIRE,
     write_output_format,
@@ -278,7 +279,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if message.response_id is not None or not context.own:
         fields["id"] = message.response_id or ""
-    word = context.finish_word(message, FINISH.get, FINISH_WORD)
+    word = context.finish_word(message, FINISH.get, FINISH_WORD, near=NEAR_WORD)
     if not isinstance(word, UnsetType):
         fields["finish_reason"] = word
     fields["message"] = body

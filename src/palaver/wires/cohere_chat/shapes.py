@@ -35,12 +35,15 @@ FINISH: Final[dict[str, FinishReason]] = {
 
 FINISH_WORD: Final[dict[FinishReason, str]] = {
     "stop": "COMPLETE",
-    "refusal": "COMPLETE",
     "length": "MAX_TOKENS",
     "tool_calls": "TOOL_CALL",
     "error": "ERROR",
     "content_filter": "ERROR_TOXIC",
 }
+"""Neutral reasons that the wire has a word for; the others are approximated by ``COMPLETE``."""
+
+NEAR_WORD: Final[dict[FinishReason, str]] = {"refusal": "ERROR_TOXIC"}
+"""What a reason without a word is sent as, other than ``COMPLETE``."""
 
 SETTINGS: Final = {
     "max_tokens": "max_tokens",

@@ -46,6 +46,7 @@ from palaver.wires.google_generate.settings import write_settings, write_tools
 from palaver.wires.google_generate.shapes import (
     FINISH,
     FINISH_WORD,
+    NEAR_WORD,
     STAND_IN,
     WIRE,
     generation,
@@ -436,6 +437,8 @@ def _finish_word(message: AssistantMessage, context: Context) -> str | None:
         return raw if context.own else None
     if raw in FINISH and reason in (FINISH[raw], "tool_calls"):
         return raw
-    if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent", 0)
-    return FINISH_WORD.get(reason, "STOP" if reason == "refusal" else "OTHER")
+    if reason in FINISH_WORD:
+        return FINISH_WORD[reason]
+    word = NEAR_WORD.get(reason, "OTHER")
+    context.lose("approximated", "finish_reason", f"{reason!r} has no equivalent; “{word}” was sent", 0)
+    return word

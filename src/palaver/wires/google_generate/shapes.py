@@ -62,7 +62,10 @@ FINISH_WORD: Final[dict[FinishReason, str]] = {
     "pause": "CONTINUATION",
     "other": "OTHER",
 }
-"""Neutral reasons that the wire has a word for; the others are approximated."""
+"""Neutral reasons that the wire has a word for; the others are approximated by ``OTHER``."""
+
+NEAR_WORD: Final[dict[FinishReason, str]] = {"refusal": "SAFETY"}
+"""What a reason without a word is sent as, other than ``OTHER``."""
 
 STAND_IN: Final = "skip_thought_signature_validator"
 """The documented signature for calls that Gemini did not make (docs/spec/wires.md#5.2.5).

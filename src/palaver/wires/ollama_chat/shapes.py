@@ -25,9 +25,9 @@ FINISH: Final[dict[str, FinishReason]] = {"stop": "stop", "length": "length"}
 FINISH_WORD: Final[dict[FinishReason, str]] = {
     "stop": "stop",
     "tool_calls": "stop",
-    "refusal": "stop",
     "length": "length",
 }
+"""Neutral reasons that the wire has a word for; the others are approximated by ``stop``."""
 
 OPTIONS: Final = {
     "max_tokens": "num_predict",

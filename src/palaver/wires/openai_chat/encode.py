@@ -51,8 +51,9 @@ from palaver.wires.openai_chat.shapes import (
     AUDIO_WORDS,
     DETAILS,
     FINISH,
-    FINISH_WORD,
+    NEAR_WORD,
     WIRE,
+    finish_words,
     write_output_format,
     write_tool_choice,
     write_usage,
@@ -516,7 +517,7 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
         body.setdefault("refusal", None)
         _join_texts(body, context, index)
     fields: dict[str, Any] = {"message": body}
-    word = context.finish_word(message, FINISH.get, FINISH_WORD)
+    word = context.finish_word(message, FINISH.get, finish_words(message.content), near=NEAR_WORD)
     if word is not UNSET:
         fields["finish_reason"] = word
     if not context.own:

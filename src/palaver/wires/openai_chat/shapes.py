@@ -14,16 +14,18 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from palaver.core import jsontext, trusted
+from palaver.core.parts import Refusal
 from palaver.core.request import OutputFormat, ToolChoice
 from palaver.core.usage import Usage
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.json_fields import nested, provider
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import FinishReason
+    from palaver.core.parts import AssistantPart
 
 
 WIRE: Final = "openai_chat"
@@ -55,9 +57,19 @@ FINISH_WORD: Final[dict[FinishReason, str]] = {
     "length": "length",
     "tool_calls": "tool_calls",
     "content_filter": "content_filter",
-    "refusal": "stop",
 }
 """Neutral reasons that the wire has a word for; the others are approximated by ``stop``."""
+
+NEAR_WORD: Final[dict[FinishReason, str]] = {"refusal": "content_filter"}
+"""What a reason without a word is sent as, other than ``stop``."""
+
+_REFUSAL_WORD: Final[dict[FinishReason, str]] = {**FINISH_WORD, "refusal": "stop"}
+
+
+def finish_words(content: Sequence[AssistantPart]) -> Mapping[FinishReason, str]:
+    """Return the words for an answer with this content: beside a refusal that stands in it, ``stop`` says so."""
+    return _REFUSAL_WORD if any(isinstance(part, Refusal) for part in content) else FINISH_WORD
+
 
 AUDIO_FORMATS: Final = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 AUDIO_WORDS: Final = {

@@ -30,7 +30,15 @@ from palaver.stream import sse
 from palaver.wires._engine.json_fields import native, notes
 from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires.openai_chat import encode
-from palaver.wires.openai_chat.shapes import DETAILS, FAILED_CALL, FINISH, FINISH_WORD, WIRE, write_usage
+from palaver.wires.openai_chat.shapes import (
+    DETAILS,
+    FAILED_CALL,
+    FINISH,
+    NEAR_WORD,
+    WIRE,
+    finish_words,
+    write_usage,
+)
 from palaver.wires.openai_chat.variants import row
 
 if TYPE_CHECKING:
@@ -322,7 +330,7 @@ class Encoder(StreamEncoder):
         self._prefix = b"data: " + jsontext.encode({**self._every, "choices": []})[:-2] + b'{"index":'
         own = self.context.own
         self._suffix = b',"finish_reason":null}]}\n\n' if own else b',"logprobs":null,"finish_reason":null}]}\n\n'
-        if len(self._every) < len(self._head):
+        if own and len(self._every) < len(self._head):
             self._chunk({**self._head, "choices": []})
 
     def _fields(self, answer: Response) -> Table:
@@ -341,10 +349,14 @@ class Encoder(StreamEncoder):
 
     def finish_answer(self, answer: Response) -> None:
         """Write late fields, the finish reason of each choice, and the usage."""
+        fields = self._fields(answer)
+        before = self._head if self.context.own else self._every
+        late = {key: value for key, value in fields.items() if before.get(key, UNSET) != value}
+        if not self.context.own:  # a plain loop over the chunks reads the first choice of each
+            self._every |= late
+            late = {}
         for index, message in enumerate((answer.message, *answer.alternatives)):
             self._finish(message, index)
-        fields = self._fields(answer)
-        late = {key: value for key, value in fields.items() if self._head.get(key, UNSET) != value}
         last: Table = {**self._every, "choices": [], **late}
         if answer.message.usage is not None:
             last["usage"] = write_usage(answer.message.usage)
@@ -373,7 +385,7 @@ class Encoder(StreamEncoder):
             choice["logprobs"] = None
         elif "choice" in noted:
             choice |= {**jsontext.fields(noted["choice"]), "index": index}
-        word = self.context.finish_word(message, FINISH.get, FINISH_WORD)
+        word = self.context.finish_word(message, FINISH.get, finish_words(message.content), near=NEAR_WORD)
         choice |= {} if word is UNSET else {"finish_reason": word}
         self._chunk({**self._every, "choices": [choice]})
 

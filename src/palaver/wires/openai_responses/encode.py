@@ -46,6 +46,7 @@ from palaver.wires.openai_responses.shapes import (
     CONTINUES,
     ELSEWHERE,
     FINISH_WORD,
+    NEAR_WORD,
     WIRE,
     merged,
     write_usage,
@@ -374,6 +375,8 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     if not context.own:
         output = [completed(item, position, message.response_id) for position, item in enumerate(output)]
         made = _defaults(message, context)
+        if output and is_cut(message):
+            cut_off(output[-1])
         for _ in response.alternatives:
             context.lose("dropped", "alternative", "the wire gives one answer")
     fields: dict[str, Any] = {} if context.own else {"status": made["status"]}
@@ -393,13 +396,35 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     return {**made, **merged(fields, rest)}
 
 
+def is_cut(message: AssistantMessage) -> bool:
+    """Whether an answer is incomplete."""
+    reason = message.finish_reason
+    return reason is not None and FINISH_WORD.get(reason, _INCOMPLETE)[0] == _INCOMPLETE[0] and not _refuses(message)
+
+
+def cut_off(item: Any) -> None:
+    """Say in the last item of an answer that is incomplete that it is so, too, where it is a message."""
+    if isinstance(item, dict) and cast("dict[str, Any]", item).get("type") == "message":
+        item["status"] = "incomplete"
+
+
+def _refuses(message: AssistantMessage) -> bool:
+    """Whether a refusal stands in the answer, and says why it ended."""
+    return message.finish_reason == "refusal" and any(isinstance(part, Refusal) for part in message.content)
+
+
+_INCOMPLETE: Final = ("incomplete", None)
+
+
 def _defaults(message: AssistantMessage, context: Context) -> dict[str, Any]:
     """Fields that the official client requires (openai.types.responses.Response)."""
     reason = message.finish_reason or "stop"
-    if reason not in FINISH_WORD:
+    if _refuses(message):
+        reason = "stop"
+    elif reason not in FINISH_WORD:
         why = f"{reason!r} has no equivalent; “incomplete” was sent"
         context.lose("approximated", "finish_reason", why, 0)
-    status, why_incomplete = FINISH_WORD.get(reason, ("incomplete", None))
+    status, why_incomplete = FINISH_WORD.get(reason) or NEAR_WORD.get(reason, _INCOMPLETE)
     raw = message.finish_reason_raw
     if isinstance(raw, str) and finish(raw, None, message.content) == reason:
         status = raw

@@ -48,13 +48,15 @@ INCOMPLETE: Final[dict[str, FinishReason]] = {
 FINISH_WORD: Final[dict[FinishReason, tuple[str, str | None]]] = {
     "stop": ("completed", None),
     "tool_calls": ("completed", None),
-    "refusal": ("completed", None),
     "length": ("incomplete", "max_output_tokens"),
     "content_filter": ("incomplete", "content_filter"),
     "error": ("failed", None),
     "other": ("incomplete", None),
 }
 """Status, and reason of being incomplete. The others are approximated by ``incomplete``."""
+
+NEAR_WORD: Final[dict[FinishReason, tuple[str, str | None]]] = {"refusal": ("incomplete", "content_filter")}
+"""What a reason without a word is sent as, other than ``incomplete`` alone."""
 
 CONTINUES: Final = frozenset({"previous_response_id", "conversation"})
 """Fields that say that earlier items are kept by the provider (docs/spec/wires.md#3.3.4)."""

@@ -1,7 +1,8 @@
 """Write streams of Responses.
 
-- Events are the provider's, numbered. The terminal event holds the response that ``encode.response`` writes; item ids
-  are the same as in the events before it.
+- Events are the provider's, numbered. The terminal event holds the response that ``encode.response`` writes; a foreign
+  one holds the items of the events before it, in their order.
+- The message in which an answer is cut is incomplete, as the answer is.
 - Parts become items as in ``encode.answer``: adjacent texts are one message. A message, and a provider's call with its
   result, is done when another item begins or grows.
 - Text, refusals, reasoning and arguments grow. The free text of a custom call, and code, are sent without the JSON
@@ -19,7 +20,6 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, Raw, structs
@@ -49,6 +49,8 @@ from palaver.wires.openai_responses.encode import (
     UNKNOWN_ID,
     answer,
     completed,
+    cut_off,
+    is_cut,
     is_message_part,
     piece,
     response,
@@ -137,19 +139,20 @@ _PREFIX: Final = {"message": "msg", "reasoning": "rs", "function_call": "fc", "c
 class Item:
     """An item on its way out. ``index`` is its number, ``parts`` those that are over."""
 
-    __slots__ = ("bare", "call_id", "done", "id", "index", "kind", "open", "parts")
+    __slots__ = ("bare", "done", "id", "index", "kind", "open", "parts", "written")
 
     def __init__(self, index: int, written: Any, *, bare: bool) -> None:
         fields: dict[str, Any] = jsontext.fields(written) if isinstance(written, Raw) else written
         self.index = index
         self.kind = word(fields, "type") or ""
         self.id = word(fields, "id") or f"{_PREFIX.get(self.kind, 'item')}_{index}"
-        self.call_id = word(fields, "call_id")
         self.bare = bare
         """It is a message of texts that came from elsewhere, which takes the next such text in."""
         self.parts: dict[int, AnyPart] = {}
         self.open = 0
         self.done = False
+        self.written: Any = None
+        """What was written of it when it was done."""
 
 
 def word(fields: dict[str, Any], key: str) -> str | None:
@@ -208,6 +211,8 @@ class Encoder(StreamEncoder):
         """Start empty."""
         super().__init__(wire, capabilities, variant=variant)
         self._sequence = 0
+        self._cut = False
+        """Whether what is done now is where the answer was cut."""
         self._id: Any = None
         self._items: list[Item] = []
         self._message: Item | None = None
@@ -232,6 +237,7 @@ class Encoder(StreamEncoder):
 
     def finish_answer(self, answer: Response) -> None:
         """The terminal event, which holds the whole answer."""
+        self._cut = not self.context.own and is_cut(answer.message)
         self._continue_item(None)
         for index in sorted(self._early):
             self._end_part(index)
@@ -250,20 +256,7 @@ class Encoder(StreamEncoder):
         body = response(structs.replace(answer, message=message, alternatives=()), self.context)
         if self._id is not None:
             body["id"] = self._id
-        self._keep_ids(body["output"])
-        return body
-
-    def _keep_ids(self, output: list[Any]) -> None:
-        """Set the ids that items had in the events before, also where their order differs."""
-        alike: dict[tuple[str, str | None], deque[Item]] = {}
-        for item in self._items:
-            alike.setdefault((item.kind, item.call_id), deque()).append(item)
-        for written in output:
-            if isinstance(written, dict):
-                fields = cast("dict[str, Any]", written)
-                said = alike.get((str(fields.get("type")), word(fields, "call_id")))
-                if said:
-                    fields["id"] = said.popleft().id
+        return body | {"output": [item.written for item in self._items]}
 
     def fail(self, failed: Failed) -> None:
         """``error``."""
@@ -324,6 +317,9 @@ class Encoder(StreamEncoder):
         written = self._written(item, item.parts)
         if isinstance(written, dict) and word(cast("dict[str, Any]", written), "status") == "in_progress":
             written["status"] = "completed"
+        if self._cut:
+            cut_off(written)
+        item.written = written
         self._event("response.output_item.done", output_index=item.index, item=written)
 
     def _written(self, item: Item, content: dict[int, AnyPart]) -> Any:
