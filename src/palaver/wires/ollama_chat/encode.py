@@ -87,7 +87,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         for key in ("name", "description", "strict"):
             if getattr(settings.output, key) is not None:
                 context.lose("dropped", f"output {key}", "the wire's format has no such field")
-    thought = thinking.fit_effort(settings, context, request.model)
+    thought = thinking.fit_effort(settings, context)
     if thought.effort is not None:
         fields["think"] = thought.effort
     elif thought.reasoning_tokens is not None:

@@ -163,13 +163,13 @@ def _put_tool_choice(
 
 def _put_thinking(fields: dict[str, Any], rest: Fields, noted: Fields, request: Request, context: Context) -> None:
     """Write effort and budget where the vendor reads them; OpenAI's own models refuse sampling beside them."""
-    model_row = thinking.row(WIRE, context.variant, request.model)
+    model_row = thinking.row(WIRE, context.variant, context.model)
     places: tuple[thinking.Place, ...] = thinking.CHAT_PLACES
     here = (*model_row.places, *(thinking.SERVER_PLACES if context.variant == "compatible" else ()))
     if context.own or thinking.stays(noted, request.settings, here):
         settings = request.settings
     else:
-        settings, places = thinking.fit_effort(request.settings, context, request.model), model_row.places
+        settings, places = thinking.fit_effort(request.settings, context), model_row.places
         if request.settings.reasoning_tokens == thinking.OFF or request.settings.effort == "none":
             thinking.drop_unread(rest, thinking.CHAT_PLACES, context)
     thinking.put(fields, rest, noted, settings, places, model_row.on)
