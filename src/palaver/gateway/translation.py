@@ -19,10 +19,10 @@ from msgspec import Struct, structs
 
 from palaver import wires
 from palaver.context.marks import BridgeMarks, CachePlan, stable_marks
-from palaver.core.errors import PalaverError, StreamError
-from palaver.core.events import Failed
+from palaver.core.errors import PalaverError
 from palaver.gateway.apis import API_OF
 from palaver.gateway.client_answer import ClientAnswer
+from palaver.gateway.client_api import stream_failure
 from palaver.gateway.client_calls import ClientCalls, spelled_names, with_names
 from palaver.gateway.client_response import ClientResponse, once
 from palaver.gateway.conversations import Conversation, Conversations
@@ -162,12 +162,9 @@ class Translator:
                 for each in client.feed(event):
                     if data := encoder.feed(each):
                         yield data
-        except StreamError as error:
-            record.error = error
-            yield encoder.feed(Failed(error.kind, error.reason, error.code))
         except PalaverError as error:
             record.error = error
-            yield encoder.feed(Failed("provider", str(error)))
+            yield encoder.feed(stream_failure(error, record.request.api))
         finally:
             record.answer = answer.so_far
         if record.error is None:

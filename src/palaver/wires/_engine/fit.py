@@ -482,7 +482,7 @@ def declared_name(name: str, context: Context) -> str:
 
 
 def fit_settings(settings: Settings, context: Context) -> Settings:
-    """Bring settings that the wire or the model refuses into what it takes, and list what the form of the answer keeps for others."""
+    """Bring settings into what the wire and the model take, and list what the form of the answer keeps for others."""
     if settings.output is not None:
         _list_foreign_fields(settings.output, context, None, None)
     settings = fit_to_model(settings, context)

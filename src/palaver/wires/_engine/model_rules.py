@@ -1,7 +1,7 @@
 """What families of models refuse of a request that their wire can express.
 
-``RULES`` has one row for each family, by wire and id. Every row that holds is applied; what it refuses is left out, with
-a loss. A model that no row names is sent what was asked for. Efforts and budgets have a table of their own
+``RULES`` has rows for families, by wire and id. Every row that holds is applied; what it refuses is left out, with a
+loss. A model that no row names is sent what was asked for. Efforts and budgets have a table of their own
 (``thinking``).
 
 Stability: experimental.
