@@ -38,6 +38,8 @@ def _sent(wire: str, model: str, **settings: Any) -> tuple[dict[str, Any], set[s
         (MESSAGES, "claude-sonnet-4-5-20250929", SAMPLING, {"top_p"}),
         (MESSAGES, "claude-haiku-4-5", SAMPLING, {"top_p"}),
         (MESSAGES, "claude-opus-4-6", {"top_p": 0.9}, set()),
+        (MESSAGES, "claude-haiku-4-5", {}, set()),
+        (MESSAGES, "claude-opus-4-8", {}, set()),
         (MESSAGES, "claude-3-7-sonnet-latest", SAMPLING, set()),
         (MESSAGES, "claude-sonnet-4-20250514", SAMPLING, set()),
         (MESSAGES, "some-model", SAMPLING, set()),

@@ -119,8 +119,8 @@ def fit_to_model(settings: Settings, context: Context) -> Settings:
     for each in _rules(context):
         if not (each.unless_off and (settings.effort == "none" or settings.reasoning_tokens == OFF)):
             lost |= dict.fromkeys(each.refused, "the model refuses it")
-        given = [name for name in each.excluded if getattr(settings, name) is not None]
-        lost |= dict.fromkeys(given[1:], f"the model refuses it beside {given[0]}")
+        first, *others = [name for name in each.excluded if getattr(settings, name) is not None] or [""]
+        lost |= dict.fromkeys(others, f"the model refuses it beside {first}")
     lost = {name: why for name, why in lost.items() if getattr(settings, name) is not None}
     for name, why in lost.items():
         context.lose("dropped", name, why)
