@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from msgspec import UNSET, Raw, structs
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from palaver.core import jsontext, trusted
 from palaver.core.jsontext import Fields
@@ -507,6 +507,14 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     return {**fields, **rest, **fields}
 
 
+def finish_word(message: AssistantMessage, context: Context) -> str | UnsetType | None:
+    """Return the word for why an answer ended; calls of the deprecated ``function_call`` have one of their own."""
+    found = context.finish_word(message, FINISH.get, FINISH_WORD)
+    calls = [part for part in message.content if isinstance(part, ToolCall | MalformedToolCall)]
+    old = not context.own and calls and all(has_field(part, "function_call") for part in calls)
+    return "function_call" if old and found == "tool_calls" else found
+
+
 def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str, Any]:
     noted = notes(message, WIRE)
     body = assistant(message, native(message, WIRE), context, row(context.variant))
@@ -516,7 +524,7 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
         body.setdefault("refusal", None)
         _join_texts(body, context, index)
     fields: dict[str, Any] = {"message": body}
-    word = context.finish_word(message, FINISH.get, FINISH_WORD)
+    word = finish_word(message, context)
     if word is not UNSET:
         fields["finish_reason"] = word
     if not context.own:
