@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from palaver.core import jsontext
 from palaver.core.errors import CapabilityError, DecodeError
 from palaver.core.messages import SystemMessage
 from palaver.core.parts import FileId, Opaque, Url
@@ -68,8 +69,14 @@ def _stored(messages: Sequence[Message], wire: str) -> Iterator[str]:
             source = getattr(part, "source", None)
             if isinstance(source, FileId) or (isinstance(source, Url) and not source.url.startswith(_FETCHED)):
                 yield _NAMES.get(wire, "file_id")
-            elif isinstance(part, Opaque) and isinstance(part.raw, Mapping) and part.raw.get("type") in _BLOCKS:
-                yield str(part.raw["type"])
+            elif isinstance(part, Opaque) and (kind := _type(part)) in _BLOCKS:
+                yield kind
+
+
+def _type(part: Opaque) -> str:
+    found = jsontext.fields(part.raw_json) if jsontext.kind(part.raw_json) == "an object" else {}
+    kind = found.get("type", jsontext.NULL)
+    return jsontext.text(kind) if jsontext.kind(kind) == "a string" else ""
 
 
 def _asks(messages: Sequence[Message], wire: str) -> bool:
