@@ -1,6 +1,7 @@
 """Errors in the shape that a client's official SDK expects, and with the status that makes it wait, retry or stop."""
 
 import gzip
+import json
 
 import anthropic
 import cohere
@@ -43,6 +44,163 @@ def test_an_error_of_a_provider_comes_in_the_shape_of_the_client(gateway, provid
     assert got.json().keys() >= ERRORS[client_wire].keys()
     if client_wire == model_wire:
         assert got.content == provider.body
+
+
+WORDS = {
+    # the client's wire: how it names a prompt that is too long, a rate limit, an overload, no money, a bad key
+    "openai_chat": (
+        "context_length_exceeded",
+        "rate_limit_exceeded",
+        "server_is_overloaded",
+        "insufficient_quota",
+        "invalid_api_key",
+    ),
+    "openai_responses": (
+        "context_length_exceeded",
+        "rate_limit_exceeded",
+        "server_is_overloaded",
+        "insufficient_quota",
+        "invalid_api_key",
+    ),
+    "anthropic_messages": (
+        "invalid_request_error",
+        "rate_limit_error",
+        "overloaded_error",
+        "billing_error",
+        "authentication_error",
+    ),
+    "google_generate": (
+        "INVALID_ARGUMENT",
+        "RESOURCE_EXHAUSTED",
+        "UNAVAILABLE",
+        "RESOURCE_EXHAUSTED",
+        "UNAUTHENTICATED",
+    ),
+    "bedrock_converse": (
+        "ValidationException",
+        "ThrottlingException",
+        "ServiceUnavailableException",
+        "ThrottlingException",
+        "UnrecognizedClientException",
+    ),
+}
+PHRASES = {
+    "anthropic_messages": "prompt is too long",
+    "google_generate": "input token count exceeds",
+    "bedrock_converse": "Input is too long",
+    "cohere_chat": "too many tokens",
+    "ollama_chat": "input length exceeds the context length",
+}
+FAILURES = {
+    "anthropic_messages": (
+        (400, {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"}),
+        (429, {"type": "rate_limit_error", "message": "slow down"}),
+        (529, {"type": "overloaded_error", "message": "Overloaded"}),
+        (400, {"type": "invalid_request_error", "message": "Your credit balance is too low"}),
+        (401, {"type": "authentication_error", "message": "invalid x-api-key"}),
+    ),
+    "openai_chat": (
+        (400, {"message": "maximum context length is 8 tokens", "code": "context_length_exceeded"}),
+        (429, {"message": "Rate limit reached", "code": "rate_limit_exceeded"}),
+        (503, {"message": "capacity", "code": "server_is_overloaded"}),
+        (429, {"message": "You exceeded your current quota", "code": "insufficient_quota"}),
+        (401, {"message": "Incorrect API key provided", "code": "invalid_api_key"}),
+    ),
+}
+
+
+def word_of(wire, got):
+    """How an error is named in the client's API."""
+    if wire == "bedrock_converse":
+        return got.headers["x-amzn-errortype"]
+    return got.json()["error"][{"google_generate": "status", "anthropic_messages": "type"}.get(wire, "code")]
+
+
+@pytest.mark.row("GW-03")
+@pytest.mark.parametrize("meaning", range(5), ids=["overflow", "rate", "overload", "quota", "key"])
+@pytest.mark.parametrize("model_wire", FAILURES)
+@pytest.mark.parametrize("client_wire", PROVIDERS)
+def test_an_error_is_named_in_the_words_of_the_client(gateway, provider, client_wire, model_wire, meaning):
+    if client_wire == model_wire:
+        pytest.skip("handed on as it is")
+    status, error = FAILURES[model_wire][meaning]
+    provider.status, provider.headers = status, {"content-type": "application/json", "x-should-retry": "false"}
+    provider.body = httpx.Request("POST", "http://x", json={"type": "error", "error": error}).content
+    body = body_of(client_wire, model_wire, stream=False)
+    got = httpx.post(f"{gateway}{path_of(client_wire, model_wire, stream=False)}", content=body)
+    assert got.status_code == status
+    if client_wire in WORDS:
+        assert word_of(client_wire, got) == WORDS[client_wire][meaning]
+    if meaning == 0:
+        assert PHRASES.get(client_wire, "") in message_of(client_wire, got.json())
+
+
+IN_STREAMS = {
+    "openai_chat": '"code":"context_length_exceeded"',
+    "openai_responses": '"code":"context_length_exceeded"',
+    "anthropic_messages": '"type":"invalid_request_error","message":"prompt is too long',
+    "google_generate": '"status":"INVALID_ARGUMENT"',
+    "bedrock_converse": "validationException",
+    "cohere_chat": "too many tokens",
+    "ollama_chat": "input length exceeds the context length",
+}
+
+
+@pytest.mark.row("GW-03")
+@pytest.mark.parametrize("client_wire", PROVIDERS)
+def test_an_error_in_a_stream_is_named_in_the_words_of_the_client(gateway, provider, client_wire):
+    events = [
+        {"type": "response.created", "sequence_number": 0, "response": {"id": "r", "output": []}},
+        {
+            "type": "response.output_item.added",
+            "sequence_number": 1,
+            "output_index": 0,
+            "item": {"type": "message", "id": "m", "role": "assistant", "content": []},
+        },
+        {
+            "type": "response.output_text.delta",
+            "sequence_number": 2,
+            "item_id": "m",
+            "output_index": 0,
+            "content_index": 0,
+            "delta": "Hi",
+        },
+        {"type": "error", "sequence_number": 3, "code": "context_length_exceeded", "message": "the window is full"},
+    ]
+    model_wire = "openai_responses"
+    lines = [f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events]
+    if client_wire == model_wire:
+        model_wire = "openai_chat"
+        told = {"error": {"message": "the window is full", "code": "context_length_exceeded"}}
+        chunk = {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "Hi"}}]}
+        lines = [f"data: {json.dumps(each)}\n\n" for each in (chunk, told)]
+    provider.headers = {"content-type": "text/event-stream"}
+    provider.body = "".join(lines).encode()
+    body = body_of(client_wire, model_wire, stream=True)
+    got = httpx.post(f"{gateway}{path_of(client_wire, model_wire, stream=True)}", content=body)
+    assert got.status_code == 200
+    assert IN_STREAMS[client_wire] in got.content.decode("utf-8", "replace").replace('": ', '":').replace('", "', '","')
+
+
+@pytest.mark.parametrize(
+    ("path", "wire"),
+    [
+        ("/v1beta/models/comp:frobnicate", "google_generate"),
+        ("/v1/projects/p/locations/l/publishers/google/models/m:nothing", "google_generate"),
+        ("/api/generate", "ollama_chat"),
+        ("/v1/messages/batches", "anthropic_messages"),
+        ("/v2/embed", "cohere_chat"),
+        ("/model/m/invoke", "bedrock_converse"),
+        ("/v1/chat/nothing", "openai_chat"),
+    ],
+)
+def test_a_path_that_there_is_not_is_an_error_of_the_api_above_it(gateway, path, wire):
+    got = httpx.post(f"{gateway}{path}", content=b"{}")
+    assert got.status_code in {404, 405}
+    assert message_of(wire, got.json()) == f"there is no POST {path}"
+    assert got.json().keys() == ERRORS[wire].keys()
+    if wire == "openai_chat":
+        assert got.json()["error"]["code"] is None
 
 
 BAD_BODIES = {"no JSON": b"{", "no model": b'{"messages": []}', "not UTF-8": b'{"model": "\xff"}', "a list": b"[]"}

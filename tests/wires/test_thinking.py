@@ -166,12 +166,18 @@ TARGETS: list[tuple[str, str, dict[str, Any], dict[str, Any], tuple[str, ...]]] 
         ("approximated effort",),
     ),
     ("google_generate", "gemini-2.5-flash", {"effort": "none"}, {"thinkingConfig": {"thinkingBudget": 0}}, ()),
-    ("google_generate", "gemini-2.5-pro", {"reasoning_tokens": 0}, {}, ("dropped reasoning_tokens",)),
+    (
+        "google_generate",
+        "gemini-2.5-pro",
+        {"reasoning_tokens": 0},
+        {"thinkingConfig": {"thinkingBudget": 128}},
+        ("approximated reasoning_tokens",),
+    ),
     (
         "google_generate",
         "gemini-3-pro",
         {"effort": "none"},
-        {"thinkingConfig": {"thinkingLevel": "MINIMAL"}},
+        {"thinkingConfig": {"thinkingLevel": "LOW"}},
         ("approximated effort",),
     ),
     (
@@ -219,6 +225,62 @@ def test_a_target_gets_what_it_can_say(
     names |= {"reasoningConfig", "think"}
     assert {key: value for key, value in flat.items() if key in names} == fields
     assert tuple(f"{loss.kind} {loss.what}" for loss in encoded.losses) == told
+
+
+FAMILIES: list[tuple[str, str, dict[str, Any], Any]] = [
+    # wire, model, settings, what is written
+    ("google_generate", "gemini-2.5-pro", {"effort": "high"}, {"thinkingBudget": 24_576}),
+    ("google_generate", "gemini-2.5-pro", {"reasoning_tokens": 50_000}, {"thinkingBudget": 32_768}),
+    ("google_generate", "gemini-2.5-flash", {"reasoning_tokens": 50_000}, {"thinkingBudget": 24_576}),
+    ("google_generate", "gemini-2.5-flash-lite", {"effort": "low"}, {"thinkingBudget": 1024}),
+    ("google_generate", "gemini-2.5-flash-lite", {"reasoning_tokens": 100}, {"thinkingBudget": 512}),
+    ("google_generate", "gemini-2.5-flash", {"effort": "xhigh"}, {"thinkingBudget": 24_576}),
+    ("google_generate", "gemini-3-pro-preview", {"effort": "minimal"}, {"thinkingLevel": "LOW"}),
+    ("google_generate", "gemini-3-pro-preview", {"effort": "medium"}, {"thinkingLevel": "LOW"}),
+    ("google_generate", "gemini-3-pro-preview", {"effort": "max"}, {"thinkingLevel": "HIGH"}),
+    ("google_generate", "gemini-3.1-pro-preview", {"effort": "medium"}, {"thinkingLevel": "MEDIUM"}),
+    ("google_generate", "gemini-3.1-pro-preview", {"effort": "minimal"}, {"thinkingLevel": "LOW"}),
+    ("google_generate", "gemini-3.1-pro-preview", {"reasoning_tokens": 0}, {"thinkingLevel": "LOW"}),
+    ("google_generate", "gemini-3-flash-preview", {"effort": "minimal"}, {"thinkingLevel": "MINIMAL"}),
+    ("google_generate", "gemini-3-flash-preview", {"effort": "none"}, {"thinkingLevel": "MINIMAL"}),
+    ("google_generate", "gemini-3.8-flash", {"effort": "none"}, {"thinkingLevel": "LOW"}),
+    ("google_generate", "gemini-3.5-flash", {"effort": "xhigh"}, {"thinkingLevel": "HIGH"}),
+    ("google_generate", "some-model", {"effort": "minimal"}, {"thinkingLevel": "MINIMAL"}),
+    ("openai_responses", "o3", {"reasoning_tokens": 0}, {"effort": "low"}),
+    ("openai_responses", "o3-2025-04-16", {"effort": "xhigh"}, {"effort": "high"}),
+    ("openai_responses", "gpt-5", {"reasoning_tokens": 0}, {"effort": "minimal"}),
+    ("openai_responses", "gpt-5-mini", {"effort": "minimal"}, {"effort": "minimal"}),
+    ("openai_responses", "gpt-5-pro", {"effort": "low"}, {"effort": "high"}),
+    ("openai_responses", "gpt-5-chat-latest", {"effort": "high"}, {"effort": "medium"}),
+    ("openai_responses", "gpt-5-codex", {"effort": "minimal"}, {"effort": "low"}),
+    ("openai_responses", "gpt-5.1", {"effort": "none"}, {"effort": "none"}),
+    ("openai_responses", "gpt-5.1", {"effort": "xhigh"}, {"effort": "high"}),
+    ("openai_responses", "gpt-5.1-codex-max", {"effort": "max"}, {"effort": "xhigh"}),
+    ("openai_responses", "gpt-5.4-mini", {"effort": "xhigh"}, {"effort": "xhigh"}),
+    ("openai_responses", "gpt-5.4-pro", {"effort": "none"}, {"effort": "medium"}),
+    ("openai_responses", "gpt-5.6-sol", {"effort": "max"}, {"effort": "max"}),
+    ("openai_responses", "gpt-6-astra", {"effort": "none"}, {"effort": "low"}),
+    ("openai_responses", "gpt-6-luna", {"effort": "none"}, {"effort": "none"}),
+    ("openai_responses", "some-model", {"effort": "max"}, {"effort": "max"}),
+    ("openai_chat", "o4-mini", {"effort": "none"}, "low"),
+    ("openai_chat", "gpt-5-nano", {"effort": "none"}, "minimal"),
+    ("openai_chat", "gpt-5.6", {"effort": "max"}, "max"),
+]
+
+
+@pytest.mark.parametrize(("wire", "model", "settings", "written"), FAMILIES)
+def test_a_family_of_models_gets_only_what_it_takes(
+    wire: str, model: str, settings: dict[str, Any], written: Any
+) -> None:
+    request = p.Request(messages=(p.user("hi"),), settings=p.Settings(max_tokens=64_000, **settings))
+    encoder = wires.get(wire).request_encoder(request, model=model)
+    body = json.loads(encoder.encoded().body)
+    config = body.get("generationConfig", {})
+    assert written == config.get("thinkingConfig", body.get("reasoning", body.get("reasoning_effort")))
+    (value,) = written.values() if isinstance(written, dict) else (written,)
+    kept = str(value).lower() in {str(each) for each in settings.values()}
+    receipt = {loss.what for loss in encoder.losses} & {"effort", "reasoning_tokens"}
+    assert (receipt == set()) == kept
 
 
 def test_an_effort_alone_does_not_switch_thinking_on_after_an_edit() -> None:

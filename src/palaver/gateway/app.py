@@ -3,7 +3,7 @@
 Rules:
 
 - Each call of each API is a route. ``HEAD /`` and ``GET /`` answer 200, which some clients ask before anything else.
-  Any other path gets 404, in the shape of the API whose headers the client sends, or of Chat Completions.
+  Any other path gets 404, in the shape of the API whose headers the client sends or below which the path lies.
 - An error before the answer is written in the client's shape; what goes wrong in the middle of a stream, in the stream.
 - A client that goes away cancels what was asked for it.
 - Each request but that for ``/`` needs a key where the configuration says so, and is refused before its body is read.
@@ -33,7 +33,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from palaver.core.errors import PalaverError
-from palaver.gateway.apis import APIS
+from palaver.gateway.apis import APIS, api_at
 from palaver.gateway.client_api import ApiError, Call, ClientApi, api_error
 from palaver.gateway.config import GatewayConfig
 from palaver.gateway.counts import count_routes
@@ -142,9 +142,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
     known = (error.headers or {}) if isinstance(error, HTTPException) else {}
     if request.method == "OPTIONS" and status == 405:  # noqa: PLR2004 (the path is known)
         return Response(status_code=204, headers=known)
-    sent = (api for api in APIS for each in api.listings if each.header and each.header in request.headers)
-    api = next(sent, APIS[0])
-    return error_response(api, ApiError(status, "not_found", f"there is no {request.method} {request.url.path}"), known)
+    api = api_at(request.url.path, request.headers)
+    return error_response(api, ApiError(status, "no_path", f"there is no {request.method} {request.url.path}"), known)
 
 
 async def _list(live: LiveGateway, path: str, request: Request) -> Response:

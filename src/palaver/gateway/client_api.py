@@ -5,8 +5,9 @@ Rules:
 - A row says at which paths a wire is asked, how a request names its model and asks for a stream, in which headers a key
   comes, which headers belong to the wire, and how errors and lists of models are written. No other module knows an API.
 - A key may come in any header that the clients of a wire use, or in the query.
-- An error has the shape and the status that the provider's own server would give it, so that clients retry, wait and
-  stop as they would there.
+- An error has the shape, the status and the words that the provider's own server would give it, so that clients retry,
+  wait, compact and stop as they would there: ``ErrorKind`` is what it means, and each API has its words for that. The
+  words of another provider are never handed on.
 
 Stability: experimental.
 """
@@ -17,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from palaver.core.errors import (
     AuthenticationError,
@@ -36,10 +37,24 @@ from palaver.core.errors import (
     UnavailableError,
     UnknownNameError,
 )
+from palaver.core.events import Failed
+from palaver.models.failures import classify, inner_failure
 
 ErrorKind: TypeAlias = Literal[
-    "invalid", "authentication", "forbidden", "not_found", "too_large", "rate_limit", "overloaded", "timeout", "server"
+    "invalid",
+    "overflow",
+    "authentication",
+    "forbidden",
+    "not_found",
+    "no_path",
+    "too_large",
+    "rate_limit",
+    "quota",
+    "overloaded",
+    "timeout",
+    "server",
 ]
+"""``overflow``: the prompt is longer than the model's window. ``quota``: no money or no allowance is left."""
 
 
 class ApiError(Struct, frozen=True):
@@ -50,9 +65,19 @@ class ApiError(Struct, frozen=True):
     message: str
     retry_after: float | None = None
     code: str | None = None
-    """The provider's own word for it."""
+    """The word of whoever refused; of a provider, only where ``wire`` is one of the client's own provider."""
     retry: bool = True
     """Whether a client may ask again by itself."""
+    wire: str | None = None
+    """The wire of the provider that refused; ``None``: the gateway."""
+    field: str | None = None
+    """The field of the request that is refused."""
+
+    def in_words(self, phrase: str) -> str:
+        """Return the message, with the phrase by which programs know a prompt that is too long."""
+        if self.kind != "overflow" or phrase.lower() in self.message.lower():
+            return self.message
+        return f"{phrase}: {self.message}"
 
 
 _REFUSALS: Final[Mapping[ErrorKind, int]] = {
@@ -215,6 +240,12 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     https://html.spec.whatwg.org/multipage/server-sent-events.html#authoring-notes"""
     write_error: Callable[[ApiError], tuple[Any, Mapping[str, str]]]
     """Returns the body, and headers of its own."""
+    overflow: str = ""
+    """The phrase by which clients know a prompt that is too long, where they know it by no word."""
+    stream_codes: Mapping[ErrorKind, str] = {}
+    """The word for an error inside of a stream."""
+    below: re.Pattern[str] | None = None
+    """The paths of the API, also those that it does not have."""
     listings: tuple[Listing, ...] = ()
     unmissed: frozenset[str] = frozenset()
     """Fields of its answers that no client of another API misses: they repeat the request, or tell of the server."""
@@ -246,7 +277,7 @@ def last_bytes(before: bytes, data: bytes) -> bytes:
 _KINDS: Final[tuple[tuple[type[PalaverError], int, ErrorKind], ...]] = (
     (AuthenticationError, 401, "authentication"),
     (RateLimitError, 429, "rate_limit"),
-    (ContextOverflowError, 400, "invalid"),
+    (ContextOverflowError, 400, "overflow"),
     (OverloadedError, 503, "overloaded"),
     (TimedOutError, 504, "timeout"),
     (TransportError, 502, "server"),
@@ -295,17 +326,42 @@ def api_error(error: PalaverError) -> ApiError:
         return error.answer
     status, kind = _kind_of(error)
     if not isinstance(error, ProviderError):
-        return ApiError(status, kind, _sayable(error))
+        field = error.path or None if isinstance(error, DecodeError) else None
+        return ApiError(status, kind, _sayable(str(error)), field=field)
     if is_unsigned(error):
         return ApiError(status, kind, f"the gateway has no key for {error.wire or 'the provider'}")
-    status = error.status if error.status is not None and error.status in ERROR_STATUSES else status
-    kind = _STATUS_KINDS.get(status, kind if status < 500 else "server")  # noqa: PLR2004 (the provider failed)
-    return ApiError(status, kind, _sayable(error), error.retry_after, error.code)
+    if kind != "overflow":
+        status = error.status if error.status is not None and error.status in ERROR_STATUSES else status
+        kind = _STATUS_KINDS.get(status, kind if status < 500 else "server")  # noqa: PLR2004 (the provider failed)
+    if kind in _PASSING and _is_quota(error):
+        kind = "quota"
+    return ApiError(status, kind, _sayable(str(error)), error.retry_after, error.code, wire=error.wire)
 
 
-def _sayable(error: PalaverError) -> str:
+def _sayable(text: str) -> str:
     """Return the text of an error, which may quote half a surrogate."""
-    return str(error).encode("utf-8", "replace").decode()
+    return text.encode("utf-8", "replace").decode()
+
+
+_PASSING: Final = frozenset({"rate_limit", "invalid", "forbidden"})
+"""Kinds that a missing allowance looks like by its status alone."""
+
+
+def _is_quota(error: ProviderError) -> bool:
+    return classify(error.status, (error.code,) if error.code else (), error.message) == "quota"
+
+
+def stream_failure(error: PalaverError, api: ClientApi) -> Failed:
+    """Return an error in the middle of a stream, with the word that the client's API has for it."""
+    if isinstance(error, StreamError):
+        if error.kind != "provider":
+            return Failed(error.kind, error.reason)
+        message = error.reason
+        error = inner_failure(ProviderError(error.wire, message, code=error.code, body=error.body))
+    else:
+        message = str(error)
+    found = structs.replace(api_error(error), message=_sayable(message))
+    return Failed("provider", found.in_words(api.overflow), api.stream_codes.get(found.kind))
 
 
 def _kind_of(error: PalaverError) -> tuple[int, ErrorKind]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from msgspec import structs
@@ -103,8 +103,19 @@ def _with_names(message: Message, spelled: Mapping[str, str]) -> Message:
 class ClientCalls:
     """Gives the calls of one answer the names and the ids that the client gets."""
 
-    def __init__(self, spelled: Mapping[str, str], *, model_wire: str, ids: re.Pattern[str]) -> None:
-        """Keep what ``spelled_names`` returned, and which ids the client's wire takes."""
+    def __init__(
+        self,
+        spelled: Mapping[str, str],
+        *,
+        model_wire: str,
+        ids: re.Pattern[str],
+        notes: Mapping[str, Mapping[str, Any]] = {},
+    ) -> None:
+        """Keep what ``spelled_names`` returned, and which ids the client's wire takes.
+
+        ``notes`` are those that each call gets for the client's codec, by wire.
+        """
+        self._notes = notes
         self._names = {there: here for here, there in spelled.items()}
         self._wire, self._ids = model_wire, ids
         self._given: dict[str, str] = {}
@@ -116,6 +127,8 @@ class ClientCalls:
         name = self._names.get(part.name, part.name)
         call_id = part.id if self._is_good(part) else self._given.setdefault(part.id, f"call_{uuid4().hex[:24]}")
         same = name == part.name and call_id == part.id
+        for wire, notes in self._notes.items():
+            part = json_fields.with_native(part, wire, notes)
         return part if same else part.replace(name=name, id=call_id)
 
     def malformed(self, part: MalformedToolCall) -> MalformedToolCall:

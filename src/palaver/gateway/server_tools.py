@@ -9,7 +9,9 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
+
+from msgspec import UNSET
 
 from palaver.core.errors import CapabilityError
 from palaver.core.tools import ProviderTool
@@ -17,10 +19,19 @@ from palaver.core.tools import ProviderTool
 if TYPE_CHECKING:
     from palaver.core.request import Request
 
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "openai_chat": ("web_search_options", "plugins"),
+    "anthropic_messages": ("mcp_servers",),
+}
+"""Fields of a request that are such tools. https://openrouter.ai/docs/features/web-search has ``plugins``."""
+_NOTHING: Final[tuple[object, ...]] = (None, (), [])
+
 
 def refuse_server_tools(request: Request, wire: str, model: str) -> None:
     """Raise ``CapabilityError`` for a request with tools of another wire than that of the model."""
     names = [_name(tool) for tool in request.tools if isinstance(tool, ProviderTool) and tool.wire != wire]
+    for other, fields in request.provider.items() if request.provider_json is not UNSET else ():
+        names += [name for name in _FIELDS.get(other, ()) if other != wire and fields.get(name) not in _NOTHING]
     if names:
         raise CapabilityError(f"{model} does not have the tools of another provider: {', '.join(names)}")
 

@@ -19,20 +19,23 @@ from msgspec import Raw, Struct, json, structs
 
 from palaver import wires
 from palaver.context.marks import BridgeMarks, CachePlan, stable_marks
-from palaver.core.errors import CapabilityError, PalaverError, StreamError
-from palaver.core.events import Failed
+from palaver.core.errors import CapabilityError, PalaverError
 from palaver.core.jsontext import NULL
 from palaver.gateway.apis import API_OF
 from palaver.gateway.client_answer import ClientAnswer
+from palaver.gateway.client_api import stream_failure
 from palaver.gateway.client_calls import ClientCalls, spelled_names, with_names
 from palaver.gateway.client_response import ClientResponse, once
 from palaver.gateway.conversations import Conversation, Conversations
 from palaver.gateway.image_fetch import ImageFetcher
+from palaver.gateway.old_fields import CHAT, has_functions, in_fields_of
 from palaver.gateway.reasoning_memory import ReasoningMemory, keys_of, worth_keeping
 from palaver.gateway.restored_reasoning import opened, remembered
 from palaver.gateway.server_tools import refuse_server_tools
+from palaver.gateway.stored_content import refuse_stored_content
 from palaver.models.language_model import Prompt
 from palaver.threads.ids import now_ms
+from palaver.wires._engine.json_fields import word
 from palaver.wires._engine.thinking import OFF
 
 if TYPE_CHECKING:
@@ -93,6 +96,9 @@ class Translator:
         stack.callback(self._conversations.give_back, model, api.wire, conversation, _scope(record))
         restored = self._restored(conversation, record)
         _refuse_own_only(restored, api, model)
+        refuse_stored_content(restored, api.wire, record.request.body, model.name)
+        functions = api.wire == CHAT and has_functions(restored)
+        restored = in_fields_of(restored, api.wire, wire.name.partition(":")[0])
         request, losses = await self._fitted(restored, wire, model)
         spelled = spelled_names(request, wire.capabilities.tool_name)
         request = with_names(request, spelled)
@@ -101,7 +107,12 @@ class Translator:
         answer = await stack.enter_async_context(
             conversation.session.ask(prompt, stream=stream, on_notice=record.note_retry)
         )
-        calls = ClientCalls(spelled, model_wire=wire.name, ids=wires.get(api.wire).capabilities.call_id.pattern)
+        calls = ClientCalls(
+            spelled,
+            model_wire=wire.name,
+            ids=wires.get(api.wire).capabilities.call_id.pattern,
+            notes={f"@{CHAT}": {"field": word("function_call")}} if functions else {},
+        )
         client = ClientAnswer(
             wire=api.wire,
             form=api.reasoning,
@@ -178,12 +189,9 @@ class Translator:
                 for each in client.feed(event):
                     if data := encoder.feed(each):
                         yield data
-        except StreamError as error:
-            record.error = error
-            yield encoder.feed(Failed(error.kind, error.reason, error.code))
         except PalaverError as error:
             record.error = error
-            yield encoder.feed(Failed("provider", str(error)))
+            yield encoder.feed(stream_failure(error, record.request.api))
         finally:
             record.answer = answer.so_far
         if record.error is None:

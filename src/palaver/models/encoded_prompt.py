@@ -268,7 +268,9 @@ class PromptEncoder:
             encoder.append(*new)
         else:
             request = self._request(prompt, marked, stream=stream)
-            encoder = self._wire.request_encoder(request, takes=self._capabilities.media, metadata=self._metadata)
+            encoder = self._wire.request_encoder(
+                request, takes=self._capabilities.media, metadata=self._metadata, model=self._id
+            )
         encoded = Encoded(encoder.chunks(), (*unfit, *_shift_losses(encoder.losses, len(prompt.system))))
         self._last, self._streamed, self._messages, self._encoder = prompt, stream, messages, encoder
         self._places = tuple(marked)

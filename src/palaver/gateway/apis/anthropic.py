@@ -5,6 +5,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -24,21 +25,25 @@ from palaver.gateway.client_api import (
 
 _TYPES: Final[Mapping[ErrorKind, str]] = {
     "invalid": "invalid_request_error",
+    "overflow": "invalid_request_error",
     "authentication": "authentication_error",
     "forbidden": "permission_error",
     "not_found": "not_found_error",
+    "no_path": "not_found_error",
     "too_large": "request_too_large",
     "rate_limit": "rate_limit_error",
+    "quota": "billing_error",
     "overloaded": "overloaded_error",
     "timeout": "timeout_error",
     "server": "api_error",
 }
+_OVERFLOW: Final = "prompt is too long"
 _VERTEX: Final = "/v1/projects/{project}/locations/{location}/publishers/anthropic/models/{model:path}"
 
 
 def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
     """https://platform.claude.com/docs/en/api/errors."""
-    return {"type": "error", "error": {"type": _TYPES[error.kind], "message": error.message}}, {}
+    return {"type": "error", "error": {"type": _TYPES[error.kind], "message": error.in_words(_OVERFLOW)}}, {}
 
 
 def write_model(name: str) -> Any:
@@ -75,6 +80,9 @@ API: Final = ClientApi(
     session_fields=("metadata.user_id",),
     idle_event=b'event: ping\ndata: {"type": "ping"}\n\n',
     write_error=write_error,
+    overflow=_OVERFLOW,
+    stream_codes=_TYPES,
+    below=re.compile(r"/v1/messages(?:/|$)|/publishers/anthropic/"),
     listings=(Listing("/v1/models", write_models, header="anthropic-version"),),
     reasoning=ReasoningForm(proof="signature", alone="encrypted"),
     additions=Additions(

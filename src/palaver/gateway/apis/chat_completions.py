@@ -5,6 +5,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -22,21 +23,30 @@ from palaver.gateway.client_api import (
 
 _TYPES: Final[Mapping[ErrorKind, tuple[str, str | None]]] = {
     "invalid": ("invalid_request_error", None),
+    "overflow": ("invalid_request_error", "context_length_exceeded"),
     "authentication": ("invalid_request_error", "invalid_api_key"),
     "forbidden": ("invalid_request_error", "permission_denied"),
     "not_found": ("invalid_request_error", "model_not_found"),
+    "no_path": ("invalid_request_error", None),
     "too_large": ("invalid_request_error", "request_too_large"),
     "rate_limit": ("rate_limit_error", "rate_limit_exceeded"),
-    "overloaded": ("server_error", "overloaded"),
+    "quota": ("insufficient_quota", "insufficient_quota"),
+    "overloaded": ("server_error", "server_is_overloaded"),
     "timeout": ("server_error", "timeout"),
     "server": ("server_error", None),
 }
+
+_OWN: Final = frozenset({None, "openai_chat", "openai_responses"})
+"""Whose words are those of OpenAI: its own wires', and the gateway's."""
+STREAM_CODES: Final[Mapping[ErrorKind, str]] = {kind: code or name for kind, (name, code) in _TYPES.items()}
+BELOW: Final = r"(?:/openai)?(?:/v1)?"
 
 
 def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
     """https://platform.openai.com/docs/guides/error-codes."""
     kind, code = _TYPES[error.kind]
-    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code or code}}, {}
+    own = error.code if error.wire in _OWN and error.kind != "overflow" else None
+    return {"error": {"message": error.message, "type": kind, "param": error.field, "code": own or code}}, {}
 
 
 def write_model(name: str) -> Any:
@@ -69,6 +79,8 @@ API: Final = ClientApi(
     session_fields=("prompt_cache_key", "user"),
     unmissed=frozenset({"service_tier", "system_fingerprint"}),
     write_error=write_error,
+    stream_codes=STREAM_CODES,
+    below=re.compile(rf"{BELOW}/chat/|/openai/"),
     listings=(Listing("/v1/models", write_models), Listing("/models", write_models)),
     # The name of DeepSeek's API, which vLLM took over: the API itself has none.
     reasoning=ReasoningForm(provider={"@openai_chat": {"field": "reasoning_content"}}),

@@ -5,15 +5,18 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from palaver.gateway.client_api import ApiError, Call, ClientApi, Listing, Lookup
 
+_OVERFLOW: Final = "too many tokens"
+
 
 def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
     """https://docs.cohere.com/reference/errors."""
-    return {"message": error.message}, {}
+    return {"message": error.in_words(_OVERFLOW)}, {}
 
 
 def write_model(name: str) -> Any:
@@ -34,6 +37,8 @@ API: Final = ClientApi(
     output_bounds=("max_tokens",),
     request_headers=("x-client-name",),
     write_error=write_error,
+    overflow=_OVERFLOW,
+    below=re.compile("/v2/"),
     listings=(Listing("/v1/models", write_models, header="x-fern-language"),),
     lookups=(Lookup("/v1/models/{model:path}", write_model, header="x-fern-language"),),
     page="https://docs.cohere.com/reference/chat",

@@ -5,6 +5,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -24,15 +25,19 @@ from palaver.gateway.client_api import (
 
 _STATUSES: Final[Mapping[ErrorKind, str]] = {
     "invalid": "INVALID_ARGUMENT",
+    "overflow": "INVALID_ARGUMENT",
     "authentication": "UNAUTHENTICATED",
     "forbidden": "PERMISSION_DENIED",
     "not_found": "NOT_FOUND",
+    "no_path": "NOT_FOUND",
     "too_large": "INVALID_ARGUMENT",
     "rate_limit": "RESOURCE_EXHAUSTED",
+    "quota": "RESOURCE_EXHAUSTED",
     "overloaded": "UNAVAILABLE",
     "timeout": "DEADLINE_EXCEEDED",
     "server": "INTERNAL",
 }
+_OVERFLOW: Final = "The input token count exceeds the maximum number of tokens allowed"
 _MODELS: Final = (
     "/v1beta/models/{model:path}",
     "/v1/models/{model:path}",
@@ -42,7 +47,8 @@ _MODELS: Final = (
 
 def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
     """https://ai.google.dev/gemini-api/docs/troubleshooting and https://google.aip.dev/193."""
-    return {"error": {"code": error.status, "message": error.message, "status": _STATUSES[error.kind]}}, {}
+    message = error.in_words(_OVERFLOW)
+    return {"error": {"code": error.status, "message": message, "status": _STATUSES[error.kind]}}, {}
 
 
 def write_model(name: str) -> Any:
@@ -79,6 +85,9 @@ API: Final = ClientApi(
     idle_event=None,  # Google's own clients take a comment for a piece of an answer (google-genai 3.4)
     unmissed=frozenset({"createTime"}),
     write_error=write_error,
+    overflow=_OVERFLOW,
+    stream_codes=_STATUSES,
+    below=re.compile(r"/v1beta/|/publishers/google/"),
     listings=(Listing("/v1beta/models", write_models), Listing("/v1/models", write_models, header="x-goog-api-key")),
     reasoning=ReasoningForm(proof="signature", alone="signature", call_field="thoughtSignature"),
     additions=Additions(

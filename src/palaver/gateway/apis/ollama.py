@@ -11,10 +11,12 @@ from typing import Any, Final
 
 from palaver.gateway.client_api import ApiError, Call, ClientApi, Listing, Lookup
 
+_OVERFLOW: Final = "the input length exceeds the context length"
+
 
 def write_error(error: ApiError) -> tuple[Any, Mapping[str, str]]:
     """https://docs.ollama.com/api/errors."""
-    return {"error": error.message}, {}
+    return {"error": error.in_words(_OVERFLOW)}, {}
 
 
 def write_model(name: str) -> Any:
@@ -39,6 +41,8 @@ API: Final = ClientApi(
     event_end=re.compile(rb"\n\Z"),
     idle_event=None,
     write_error=write_error,
+    overflow=_OVERFLOW,
+    below=re.compile("/api/"),
     listings=(Listing("/api/tags", write_models),),
     lookups=(Lookup("/api/show", write_model, method="POST"),),
     fixed={"/api/version": {"version": "0.12.0"}},  # clients ask whether it is new enough for tools

@@ -5,9 +5,10 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
-from palaver.gateway.apis.chat_completions import write_error
+from palaver.gateway.apis.chat_completions import BELOW, STREAM_CODES, write_error
 from palaver.gateway.client_api import BEARER, Additions, Call, ClientApi, Count, KeyPlace, ReasoningForm
 
 
@@ -80,6 +81,8 @@ API: Final = ClientApi(
     session_fields=("prompt_cache_key", "user"),
     unmissed=_REPEATED,
     write_error=write_error,
+    stream_codes=STREAM_CODES,
+    below=re.compile(rf"{BELOW}/(?:responses|conversations)(?:/|$)"),
     reasoning=ReasoningForm(proof="encrypted", alone="encrypted"),
     additions=Additions(
         # Nothing is stored there, so reasoning comes back encrypted:

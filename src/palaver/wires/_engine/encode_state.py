@@ -42,13 +42,15 @@ class Options(Struct, frozen=True, kw_only=True):
     ``takes`` are the media the model takes (``None``: all that the wire can express), so that a model without vision
     gets no image (R08). ``reasoning_as_text`` keeps reasoning that another wire produced as plain text
     (docs/spec/wires.md#1.5). ``metadata`` are the keys of the messages' metadata that may leave (R09, C12).
-    ``join_neighbors`` makes one message of neighbours that are alike (CBF-11).
+    ``join_neighbors`` makes one message of neighbours that are alike (CBF-11). ``model`` is the id of the model, for
+    wires whose body does not name it.
     """
 
     takes: frozenset[MediaKind] | None = None
     reasoning_as_text: bool = False
     metadata: frozenset[str] = frozenset()
     join_neighbors: bool = True
+    model: str | None = None
 
 
 class Context:
@@ -84,6 +86,13 @@ class Context:
         """``kept`` of the context that fitted the messages; losses name the parts as they were given."""
         self.left: dict[int, Hashable] = {}
         """What turns left behind, in order; see ``leave``."""
+
+    @property
+    def model(self) -> str | None:
+        """The id of the model that is asked; ``None`` where neither the request nor the caller names it."""
+        if self.options.model is not None:
+            return self.options.model
+        return None if self.request is None else self.request.model
 
     @cached_property
     def native(self) -> Fields:

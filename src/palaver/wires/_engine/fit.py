@@ -62,6 +62,7 @@ from palaver.core.parts import (
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.cache_marks import carried, put, taken
 from palaver.wires._engine.media import kind_of, medium, plain, refusal_of, typed, with_detail
+from palaver.wires._engine.model_rules import fit_to_model, takes_later_system
 from palaver.wires._engine.vendors import fit_fields, is_blank
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _system(message: SystemMessage | DeveloperMessage, context: Context, index: 
         return [message]
     content = _parts(enumerate(message.content), context, index, {})
     capabilities = context.capabilities
-    if not leading and not capabilities.later_system:
+    if not leading and not (capabilities.later_system and takes_later_system(context)):
         context.lose("converted", "system message", "only leading ones are taken; sent as user text", index)
         lose_fields(json_fields.native(message, context.wire), "a field of a system message", context, index)
         result_as_user = system_as_user(message.replace(content=content))
@@ -481,9 +482,10 @@ def declared_name(name: str, context: Context) -> str:
 
 
 def fit_settings(settings: Settings, context: Context) -> Settings:
-    """Bring settings that the wire refuses into its range, and list what the form of the answer keeps for others."""
+    """Bring settings into what the wire and the model take, and list what the form of the answer keeps for others."""
     if settings.output is not None:
         _list_foreign_fields(settings.output, context, None, None)
+    settings = fit_to_model(settings, context)
     changed: dict[str, Any] = {}
     for name, (least, most) in context.capabilities.ranges.items():
         value = getattr(settings, name)

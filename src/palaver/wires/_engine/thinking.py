@@ -210,7 +210,7 @@ _CLAUDE: Final = (
         needs_on=True,
     ),
     Thinking(  # https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking: a budget is refused
-        models=re.compile(r"claude-(?:opus|sonnet|haiku)-(?:4[-.][7-9]|[5-9])"),
+        models=re.compile(r"claude-(?:(?:opus|sonnet|haiku)-(?:4[-.][7-9]|[5-9])|fable|mythos)"),
         efforts=(*_WORDS, "xhigh", "max"),
         off=True,
         dynamic=True,
@@ -218,6 +218,59 @@ _CLAUDE: Final = (
         needs_on=True,
     ),
 )
+_OPENAI_EFFORTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    (r"o\d\S*-deep-research", ("medium",)),
+    (r"o1-(?:mini|preview)", ()),
+    (r"o[134]\b|codex-mini", _WORDS),
+    (r"gpt-5(?:\.\d+)?-chat", ("medium",)),
+    (r"gpt-5-pro", ("high",)),
+    (r"gpt-5\.\d+-pro", ("medium", "high", "xhigh")),
+    (r"gpt-5-codex|gpt-5\.1-codex(?!-max)", _WORDS),
+    (r"gpt-5\.\d+-codex", (*_WORDS, "xhigh")),
+    (r"gpt-5(?![.\d])", ("minimal", *_WORDS)),
+    (r"gpt-5\.1\b", ("none", *_WORDS)),
+    (r"gpt-5\.[2-5]\b", ("none", *_WORDS, "xhigh")),
+    (r"gpt-5\.[6-9]\b", ("none", *_WORDS, "xhigh", "max")),
+    (r"gpt-6-astra|gpt-6\.\d", (*_WORDS, "xhigh", "max")),
+)
+"""The words of OpenAI's models, by the beginning of the id.
+
+https://developers.openai.com/api/docs/guides/reasoning; https://github.com/openai/codex/issues/6647;
+https://github.com/anomalyco/opencode/pull/26268 (the values that the server's refusals name);
+https://github.com/anomalyco/opencode/issues/36141; https://developers.openai.com/api/docs/guides/deployment-checklist
+"""
+
+
+def _openai(places: tuple[Place, ...] = ()) -> tuple[Thinking, ...]:
+    return tuple(
+        [
+            Thinking(models=re.compile(rf"(?:^|[/:])(?:{models})"), efforts=efforts, places=places)
+            for models, efforts in _OPENAI_EFFORTS
+        ]
+    )
+
+
+_GOOGLE: Final = (
+    Thinking(models=re.compile(r"gemini-2\.5-pro"), budgets=(128, 32_768), dynamic=True, first="reasoning_tokens"),
+    Thinking(
+        models=re.compile(r"gemini-2\.5-flash-lite"),
+        budgets=(512, 24_576),
+        off=True,
+        dynamic=True,
+        first="reasoning_tokens",
+    ),
+    Thinking(models=re.compile(r"gemini-2\.5"), budgets=(1, 24_576), off=True, dynamic=True, first="reasoning_tokens"),
+    Thinking(models=re.compile(r"gemini-[01]|gemini-2\.0")),
+    Thinking(models=re.compile(r"gemini-3-pro"), efforts=("low", "high"), budgets=(1, _ANY)),
+    Thinking(models=re.compile(r"gemini-3(?:\.[1-5])?-flash"), efforts=("minimal", *_WORDS), budgets=(1, _ANY)),
+    Thinking(models=re.compile(r"gemini-[3-9]"), efforts=_WORDS, budgets=(1, _ANY)),
+    Thinking(efforts=("minimal", *_WORDS, "xhigh"), budgets=(1, _ANY), off=True, dynamic=True),
+)
+"""Gemini 2.5 takes a number only, and later models a level. Some of these have no ``MINIMAL``, and none is ever off.
+
+https://ai.google.dev/gemini-api/docs/thinking; https://docs.cloud.google.com/vertex-ai/generative-ai/docs/thinking;
+https://github.com/earendil-works/pi/issues/9455 (what gemini-3.8-flash refuses)
+"""
 _SWITCHED: Final = Thinking(off=True, dynamic=True, places=(_TYPED,))
 
 ROWS: Final[dict[str, tuple[Thinking, ...]]] = {
@@ -225,8 +278,8 @@ ROWS: Final[dict[str, tuple[Thinking, ...]]] = {
         *_CLAUDE,
         Thinking(efforts=(*_WORDS, "xhigh", "max"), budgets=(_LEAST, _ANY), off=True, dynamic=True, both=True),
     ),
-    "openai_responses": (Thinking(efforts=SCALE),),
-    "openai_chat": (Thinking(efforts=SCALE[:-1], places=(_EFFORT,)),),
+    "openai_responses": (*_openai(), Thinking(efforts=SCALE)),
+    "openai_chat": (*_openai((_EFFORT,)), Thinking(efforts=SCALE[:-1], places=(_EFFORT,))),
     "openai_chat:groq": (
         Thinking(efforts=("none", "default"), models=re.compile("(?i)qwen"), places=(_EFFORT,)),
         Thinking(efforts=_WORDS, places=(_EFFORT,)),
@@ -258,15 +311,7 @@ ROWS: Final[dict[str, tuple[Thinking, ...]]] = {
     "openai_chat:xai": (Thinking(efforts=("low", "high"), places=(_EFFORT,)),),
     "openai_chat:cerebras": (Thinking(efforts=("none", *_WORDS), places=(_EFFORT,)),),
     "openai_chat:ollama": (Thinking(efforts=("none", *_WORDS), places=(_EFFORT,)),),
-    "google_generate": (
-        Thinking(models=re.compile(r"gemini-2\.5-pro"), budgets=(128, 32_768), dynamic=True, first="reasoning_tokens"),
-        Thinking(
-            models=re.compile(r"gemini-2\.5"), budgets=(1, 24_576), off=True, dynamic=True, first="reasoning_tokens"
-        ),
-        Thinking(models=re.compile(r"gemini-[01]|gemini-2\.0")),
-        Thinking(models=re.compile(r"gemini-[3-9]"), efforts=("minimal", *_WORDS), budgets=(1, _ANY)),
-        Thinking(efforts=("minimal", *_WORDS, "xhigh"), budgets=(1, _ANY), off=True, dynamic=True),
-    ),
+    "google_generate": _GOOGLE,
     "bedrock_converse": (
         *_CLAUDE,
         Thinking(
@@ -301,7 +346,7 @@ def effort_of(budget: int) -> str:
     return next((word for word, tokens in BUDGETS.items() if budget <= tokens and word != "minimal"), "max")
 
 
-def fit_effort(settings: Settings, context: Context, model: str | None, *, alone: bool = False) -> Settings:
+def fit_effort(settings: Settings, context: Context, *, alone: bool = False) -> Settings:
     """The settings with an effort and a budget that the target can express; every change is on the receipt.
 
     ``alone``: the effort came from this wire without a switch, and does not switch thinking on.
@@ -309,7 +354,7 @@ def fit_effort(settings: Settings, context: Context, model: str | None, *, alone
     effort, budget = settings.effort, settings.reasoning_tokens
     if context.own or (effort is None and budget is None):
         return settings
-    support = row(context.wire, context.variant, model)
+    support = row(context.wire, context.variant, context.model)
     if effort is not None and effort not in SCALE and effort not in support.efforts:
         context.lose("dropped", "effort", f"{effort!r} is not a value of this wire")
         effort = None
@@ -337,6 +382,10 @@ def _off(support: Thinking, context: Context, name: Name) -> tuple[str | None, i
     if support.efforts:
         context.lose("approximated", name, f"thinking cannot be switched off; {support.efforts[0]!r} was sent")
         return support.efforts[0], None
+    if support.budgets is not None:
+        least = support.budgets[0]
+        context.lose("approximated", name, f"thinking cannot be switched off; a budget of {least} tokens was sent")
+        return None, least
     context.lose("dropped", name, "thinking cannot be switched off")
     return None, None
 

@@ -191,9 +191,11 @@ class Wire:
         reasoning_as_text: bool = False,
         metadata: Collection[str] = (),
         join_neighbors: bool = True,
+        model: str | None = None,
     ) -> RequestEncoder:
         """Encode a request that will grow: append messages to what this gives, and pay for what is new.
 
+        ``model`` is the id of the model that is asked, where the body does not name it (Gemini, Bedrock, clouds).
         Raises ``MessageError`` for an argument of another type.
         """
         if isinstance(metadata, str):
@@ -204,6 +206,7 @@ class Wire:
             reasoning_as_text=reasoning_as_text,
             metadata=frozenset(metadata),
             join_neighbors=join_neighbors,
+            model=model,
         )
         body = self._body(request)
         again = None if body is None else self._again(self._request, body)

@@ -2,7 +2,8 @@
 
 A request that is not sent back as it was read follows these rules:
 
-- ``max_tokens`` is present and at least 1. A budget for reasoning is at least 1024 and below ``max_tokens``.
+- ``max_tokens`` is present and at least 1. A budget for reasoning is at least 1024 and below ``max_tokens``; one
+  that does not fit, or that stands for an effort, leaves a quarter of ``max_tokens`` for the answer.
 - Thinking is switched off when a tool is forced, and when the open tool loop does not begin with thinking
   (docs/spec/wires.md#4.3.4, #4.3.8). With thinking, ``temperature`` and ``top_k`` are dropped
   (docs.anthropic.com, "Extended thinking").
@@ -118,12 +119,12 @@ def _fitted(request: Request, notes: Fields, context: Context) -> Settings:
     requested = (
         structs.replace(requested, effort=None) if newer else requested
     )  # a word that the wire has, and we do not know
-    given = thinking.fit_effort(requested, context, request.model, alone=alone)
+    given = thinking.fit_effort(requested, context, alone=alone)
     found = {name: getattr(given, name) for name in Settings.__struct_fields__}
     found["effort"] = request.settings.effort if newer else found["effort"]
     forced = found["tool_choice"] is not None and found["tool_choice"].mode == "required" and declares(request)
     _fit_budget(found, context, forced=forced)
-    _fit_max_tokens(found, notes, context)
+    _fit_max_tokens(found, notes, context, chosen=requested.reasoning_tokens not in {None, thinking.DYNAMIC})
     if found["reasoning_tokens"] not in {None, thinking.OFF}:
         for key in ("temperature", "top_k"):
             if found[key] is not None and not (key == "temperature" and found[key] == 1):
@@ -154,7 +155,12 @@ def _fit_budget(found: dict[str, Any], context: Context, *, forced: bool) -> Non
         found["reasoning_tokens"] = None
 
 
-def _fit_max_tokens(found: dict[str, Any], notes: Fields, context: Context) -> None:
+_LEFT: Final = 4
+"""A budget that is cut, or that stands for an effort, leaves one part in so many of ``max_tokens`` for the answer."""
+
+
+def _fit_max_tokens(found: dict[str, Any], notes: Fields, context: Context, *, chosen: bool) -> None:
+    """Fit the limit, and the budget below it. ``chosen``: the request names the budget, not only an effort."""
     most, budget = found["max_tokens"], found["reasoning_tokens"]
     if most is None:
         found["max_tokens"] = DEFAULT_MAX_TOKENS + max(budget or 0, 0)
@@ -163,11 +169,13 @@ def _fit_max_tokens(found: dict[str, Any], notes: Fields, context: Context) -> N
     if most < 1 and "max_tokens" not in notes:
         context.lose("approximated", "max_tokens", f"{most} is below 1; 1 was sent")
         found["max_tokens"] = most = 1
-    if budget is None or budget < most or "budget" in notes:
+    room = most - most // _LEFT
+    if budget is None or budget <= (most - 1 if chosen else room) or "budget" in notes:
         return
-    if most > LEAST_BUDGET:
-        context.lose("approximated", "reasoning_tokens", f"{budget} is not below max_tokens; {most - 1} was sent")
-        found["reasoning_tokens"] = most - 1
+    if room >= LEAST_BUDGET:
+        why = f"{budget} leaves too little of max_tokens ({most}) for the answer; {room} was sent"
+        context.lose("approximated", "reasoning_tokens", why)
+        found["reasoning_tokens"] = room
     else:
         context.lose("dropped", "reasoning_tokens", f"max_tokens of {most} leaves no room for the least budget")
         found["reasoning_tokens"] = None

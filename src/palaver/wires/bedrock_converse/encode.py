@@ -137,7 +137,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     """Write system, settings and tools."""
     fields: dict[str, Any] = native(request, WIRE)
     stored = notes(request, WIRE)
-    settings.write(fields, stored, request.settings, request.model, context)
+    settings.write(fields, stored, request.settings, context)
     blocks_of_system = [block for index, message in enumerate(system) for block in blocks(message, context, index)]
     if not context.own:
         blocks_of_system = _limit_marks(blocks_of_system, _marks(context).system, context)
@@ -372,7 +372,7 @@ def _user_turn(run: list[Placed], context: Context) -> list[dict[str, Any]]:
 
 def _cut(run: list[Placed], context: Context) -> int:
     """Find the first message that may not stand beside the results before it."""
-    alone = context.request is not None and family(context.request.model) in _RESULTS_ALONE
+    alone = family(context.model) in _RESULTS_ALONE
     answered = False
     for position, item in enumerate(run):
         message = item.message

@@ -159,8 +159,8 @@ def _reasoning(  # noqa: PLR0917 (what it keeps, and where a loss is)
             if getattr(part, proof):
                 context.lose("dropped", f"reasoning {proof}", "encrypted reasoning goes alone", index, position)
         return _wrapped("reasoningContent", {"redactedContent": part.encrypted, **rest}, stored)
-    own_request = None if context.own else context.request
-    if own_request is not None and not part.signature and family(own_request.model) in _SIGNED_ONLY:
+    asks = context.request is not None and not context.own
+    if asks and not part.signature and family(context.model) in _SIGNED_ONLY:
         context.lose("dropped", "reasoning", "has no signature", index, position)
         return None
     inner: dict[str, Any] = {"text": part.text}

@@ -293,11 +293,12 @@ def put(fields: dict[str, Any], path: Path, value: object) -> None:
 _UNSUPPORTED: Final = ("seed", "frequency_penalty", "presence_penalty", "parallel_tool_calls")
 
 
-def write(fields: dict[str, Any], notes: Fields, settings: Settings, model: str | None, context: Context) -> None:
+def write(fields: dict[str, Any], notes: Fields, settings: Settings, context: Context) -> None:
     """Put the settings into a request body, all but the tool choice, which is written with the tools."""
+    model = context.model
     found_here = family(model) is None and not notes.keys().isdisjoint(("effort_at", "reasoning_tokens_at"))
     if not found_here:  # else the body itself showed which fields the unnamed model reads
-        settings = thinking.fit_effort(settings, context, model, alone="effort_alone" in notes)
+        settings = thinking.fit_effort(settings, context, alone="effort_alone" in notes)
     for name in ("max_tokens", "temperature", "top_p", "stop", "output", "effort", "reasoning_tokens", "top_k"):
         value = getattr(settings, name)
         if value is None:

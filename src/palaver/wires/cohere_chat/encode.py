@@ -99,7 +99,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if settings.output is not None:
         field = "schema" if "schema" in stored else "json_schema"
         fields["response_format"] = _output(settings.output, field, context)
-    budget = thinking.fit_effort(settings, context, request.model).reasoning_tokens
+    budget = thinking.fit_effort(settings, context).reasoning_tokens
     if budget is not None:
         fields["thinking"] = json_fields.with_note(write_thinking(budget), stored, "thinking")
     if settings.parallel_tool_calls is not None:

@@ -94,7 +94,7 @@ class Turn:
         """Begin a turn."""
         self._context = context
         self._own = context.own
-        self._model = None if context.request is None else context.request.model
+        self._model = context.model
         self._older = is_older(self._model)
         self._contents: list[_Content] = []
         self._late: list[Any] = []

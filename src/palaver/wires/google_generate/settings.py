@@ -218,7 +218,7 @@ def _write_output(output: OutputFormat, context: Context) -> dict[str, Any]:
 
 def _write_thinking(request: Request, stored: Fields, context: Context) -> dict[str, Any]:
     rest = field_names.inside(stored, "thinkingConfig")
-    settings = fit_effort(request.settings, context, request.model)
+    settings = fit_effort(request.settings, context)
     written: dict[str, Any] = {}
     if settings.effort is not None:
         written["thinkingLevel"] = settings.effort.upper()

@@ -87,20 +87,31 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         for key in ("name", "description", "strict"):
             if getattr(settings.output, key) is not None:
                 context.lose("dropped", f"output {key}", "the wire's format has no such field")
-    thought = thinking.fit_effort(settings, context, request.model)
+    thought = thinking.fit_effort(settings, context)
     if thought.effort is not None:
         fields["think"] = thought.effort
     elif thought.reasoning_tokens is not None:
         fields["think"] = thinking.write_switch(thought.reasoning_tokens)
-    for key in ("tool_choice", "parallel_tool_calls"):
-        if getattr(settings, key) is not None:
-            context.lose("dropped", key, "the wire has no such setting")
-    tools = [written for tool in request.tools if (written := write_tool(tool, context)) is not None]
+    tools = _tools(request, context)
     if tools:
         fields["tools"] = tools
     for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     return {**fields, **rest, **fields}
+
+
+def _tools(request: Request, context: Context) -> list[Any]:
+    """Write the tools, unless none of them may be called."""
+    tools = [written for tool in request.tools if (written := write_tool(tool, context)) is not None]
+    choice = request.settings.tool_choice
+    none = choice is not None and choice.mode == "none"
+    if none and tools:
+        context.lose("converted", "tool_choice", "the wire has no “none”; the tools were left out")
+    elif choice is not None and not none:
+        context.lose("dropped", "tool_choice", "the wire has no such setting")
+    if request.settings.parallel_tool_calls is not None:
+        context.lose("dropped", "parallel_tool_calls", "the wire has no such setting")
+    return [] if none else tools
 
 
 # -- messages --------------------------------------------------------------------------------------

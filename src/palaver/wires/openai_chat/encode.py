@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from msgspec import UNSET, Raw, structs
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from palaver.core import jsontext, trusted
 from palaver.core.jsontext import Fields
@@ -164,13 +164,13 @@ def _put_tool_choice(
 
 def _put_thinking(fields: dict[str, Any], rest: Fields, noted: Fields, request: Request, context: Context) -> None:
     """Write effort and budget where the vendor reads them; OpenAI's own models refuse sampling beside them."""
-    model_row = thinking.row(WIRE, context.variant, request.model)
+    model_row = thinking.row(WIRE, context.variant, context.model)
     places: tuple[thinking.Place, ...] = thinking.CHAT_PLACES
     here = (*model_row.places, *(thinking.SERVER_PLACES if context.variant == "compatible" else ()))
     if context.own or thinking.stays(noted, request.settings, here):
         settings = request.settings
     else:
-        settings, places = thinking.fit_effort(request.settings, context, request.model), model_row.places
+        settings, places = thinking.fit_effort(request.settings, context), model_row.places
         if request.settings.reasoning_tokens == thinking.OFF or request.settings.effort == "none":
             thinking.drop_unread(rest, thinking.CHAT_PLACES, context)
     thinking.put(fields, rest, noted, settings, places, model_row.on)
@@ -508,6 +508,14 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     return {**fields, **rest, **fields}
 
 
+def finish_word(message: AssistantMessage, context: Context) -> str | UnsetType | None:
+    """Return the word for why an answer ended; calls of the deprecated ``function_call`` have one of their own."""
+    found = context.finish_word(message, FINISH.get, finish_words(message.content), near=NEAR_WORD)
+    calls = [part for part in message.content if isinstance(part, ToolCall | MalformedToolCall)]
+    old = not context.own and calls and all(has_field(part, "function_call") for part in calls)
+    return "function_call" if old and found == "tool_calls" else found
+
+
 def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str, Any]:
     noted = notes(message, WIRE)
     body = assistant(message, native(message, WIRE), context, row(context.variant))
@@ -517,7 +525,7 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
         body.setdefault("refusal", None)
         _join_texts(body, context, index)
     fields: dict[str, Any] = {"message": body}
-    word = context.finish_word(message, FINISH.get, finish_words(message.content), near=NEAR_WORD)
+    word = finish_word(message, context)
     if word is not UNSET:
         fields["finish_reason"] = word
     if not context.own:

@@ -30,15 +30,7 @@ from palaver.stream import sse
 from palaver.wires._engine.json_fields import native, notes
 from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires.openai_chat import encode
-from palaver.wires.openai_chat.shapes import (
-    DETAILS,
-    FAILED_CALL,
-    FINISH,
-    NEAR_WORD,
-    WIRE,
-    finish_words,
-    write_usage,
-)
+from palaver.wires.openai_chat.shapes import DETAILS, FAILED_CALL, WIRE, write_usage
 from palaver.wires.openai_chat.variants import row
 
 if TYPE_CHECKING:
@@ -385,7 +377,7 @@ class Encoder(StreamEncoder):
             choice["logprobs"] = None
         elif "choice" in noted:
             choice |= {**jsontext.fields(noted["choice"]), "index": index}
-        word = self.context.finish_word(message, FINISH.get, finish_words(message.content), near=NEAR_WORD)
+        word = encode.finish_word(message, self.context)
         choice |= {} if word is UNSET else {"finish_reason": word}
         self._chunk({**self._every, "choices": [choice]})
 

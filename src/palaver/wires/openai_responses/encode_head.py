@@ -69,7 +69,7 @@ _UNSUPPORTED: Final = ("stop", "seed", "frequency_penalty", "presence_penalty", 
 def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     """Write model, instructions, settings and tools."""
     rest, notes = native(request, WIRE), json_fields.notes(request, WIRE)
-    settings = thinking.fit_effort(request.settings, context, request.model)
+    settings = thinking.fit_effort(request.settings, context)
     fields: dict[str, Any] = {}
     if request.model is not None:
         fields["model"] = request.model
