@@ -5,6 +5,7 @@ The cases of ``make test`` take seconds. Those of ``make test-long`` have 1,000 
 """
 
 import asyncio
+import contextlib
 import os
 import statistics
 import sys
@@ -131,7 +132,9 @@ async def ask_while_away(folder, database, url, streams, away):
         await door.open()
         await asyncio.sleep(away)
 
-    with GatewayProcess(folder, url, log(folder, through, through)) as running:
+    with contextlib.ExitStack() as stack:
+        process = GatewayProcess(folder, url, log(folder, through, through))
+        running = await asyncio.to_thread(stack.enter_context, process)  # the door is served meanwhile
         load = Load(running.url, new_key(database))
         await load.run(streams, conduct)
         assert await asyncio.to_thread(running.stop) == 0
