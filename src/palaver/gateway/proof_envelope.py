@@ -27,6 +27,7 @@ from palaver.core.parts import Reasoning, ToolCall
 
 _PREFIX: Final = "palaver1:"
 MARKER: Final = binascii.b2a_base64(_PREFIX.encode(), newline=False).decode()
+_MARKER: Final = MARKER.encode()
 """How every envelope begins."""
 _ESCAPES: Final = str.maketrans({">": "\\u003e", "?": "\\u003f", "~": "\\u007e"})
 """The characters of ASCII whose base64 holds ``+`` or ``/``."""
@@ -52,6 +53,11 @@ class Sealed(Struct, frozen=True, omit_defaults=True, rename={"provider": "field
         """Return the reasoning as its own wire wrote it."""
         stored = UNSET if self.provider is None else Raw(self.provider.encode("utf-8", "surrogatepass"))
         return trusted.Reasoning(text, self.signature, self.encrypted, self.wire, provider_json=stored)
+
+
+def holds_envelope(body: bytes) -> bool:
+    """Whether an envelope may be in a body."""
+    return _MARKER in body
 
 
 def of_reasoning(part: Reasoning, wire: str, *, with_text: bool) -> Sealed:

@@ -27,7 +27,7 @@ from palaver.core.errors import DecodeError, PalaverError, ProviderError, Stream
 from palaver.core.events import Failed
 from palaver.gateway.client_api import ERROR_STATUSES, last_bytes
 from palaver.gateway.client_response import ClientResponse, once
-from palaver.gateway.proof_envelope import MARKER
+from palaver.gateway.proof_envelope import holds_envelope
 from palaver.gateway.request_body import with_model
 from palaver.gateway.translation import replayable
 from palaver.models import http
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from palaver.models import Model
     from palaver.models.endpoint import HttpCall
 
-_ENVELOPE: Final = MARKER.encode()
 _REFUSAL_SECONDS: Final = 5.0
 """The most seconds to wait for the body of a refusal."""
 _ANSWERS: Final = frozenset(range(200, 300)) - {204, 205}
@@ -66,7 +65,7 @@ async def ask(model: Model, record: Record, opened: AsyncExitStack) -> ClientRes
     if request.query:
         url += f"{'&' if '?' in url else '?'}{request.query}"
     body = request.body
-    if _ENVELOPE in body:
+    if holds_envelope(body):
         body, record.losses = replayable(record)
     record.sent = with_model(body, model.id, request.api.host_fields) if endpoint.names_model else body
     refusal: ClientResponse | None = None

@@ -29,6 +29,7 @@ from palaver.gateway.client_response import ClientResponse, once
 from palaver.gateway.conversations import Conversation, Conversations
 from palaver.gateway.image_fetch import ImageFetcher
 from palaver.gateway.old_fields import CHAT, has_functions, in_fields_of
+from palaver.gateway.proof_envelope import holds_envelope
 from palaver.gateway.reasoning_memory import ReasoningMemory, keys_of, worth_keeping
 from palaver.gateway.restored_reasoning import opened, remembered
 from palaver.gateway.server_tools import refuse_server_tools
@@ -156,7 +157,9 @@ class Translator:
         """Return the client's request with the reasoning of earlier answers."""
         api = record.request.api
         request = conversation.request(record.request.body)
-        messages = conversation.opened(request.messages, opened(request.messages, api.wire, api.reasoning))
+        messages = request.messages
+        if holds_envelope(record.request.body):
+            messages = conversation.opened(messages, opened(messages, api.wire, api.reasoning))
         messages = remembered(messages, api.wire, self._memory, _scope(record), conversation.restored)
         return request if messages is request.messages else request.replace(messages=messages)
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import importlib
 import re
+import threading
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from palaver.core.errors import DecodeError
-from palaver.gateway.recent_bodies import common_prefix
+from palaver.gateway.recent_bodies import RecentBodies, common_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,8 @@ HEADERS: Final = ("user-agent", "x-request-id", "session_id", "originator", "ant
 _MASK: Final = b"REDACTED"
 _LONGEST: Final = 1 << 16
 """A text that is masked is not longer, where it begins in what a client sent before."""
-_CLIENTS: Final = 16
+_MEMORY: Final = 32 << 20
+"""Bytes of bodies that were read."""
 _DEPTH: Final = 3
 _PAIR: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE: Final = re.compile(_PAIR + rb"|\\u[0-9a-fA-F]{4}|\\[bfnrt/\"\\]")
@@ -68,7 +69,8 @@ class Redaction:
         self._reads_escapes = bool(patterns)
         self._search: Callable[[bytes], object] | None = None
         self._every: Callable[[bytes], Iterable[_Found]]
-        self._clean: OrderedDict[str, bytes] = OrderedDict()
+        self._clean = RecentBodies[bytes](_MEMORY)
+        self._lock = threading.Lock()
         if every:
             pattern = _compile("|".join(f"(?:{each})" for each in every), "log.redact")
             self._search, self._every = pattern.search, pattern.finditer
@@ -108,16 +110,16 @@ class Redaction:
         return found
 
     def body(self, data: bytes, client: str) -> bytes:
-        """Return the body of a request, masked. What the last one of the same client began with is not read again."""
+        """Return the body of a request, masked. What an earlier one of the same client began with is not read again."""
         if self._search is None:
             return data
-        before = self._clean.pop(client, b"")
+        with self._lock:
+            before = self._clean.take(client, data) or b""
         start = max(common_prefix(data, before) - _LONGEST, 0)
         masked = data if start and not self._finds(data[start:]) else self(data)
         if masked is data:
-            self._clean[client] = data
-            while len(self._clean) > _CLIENTS:
-                self._clean.popitem(last=False)
+            with self._lock:
+                self._clean.give_back(client, data, 0, data)
         return masked
 
     def text(self, text: str) -> str:
