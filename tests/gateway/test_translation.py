@@ -234,6 +234,48 @@ def test_a_tool_of_another_provider_is_refused_by_rule(provider, client):
     assert re.search("web_search|googleSearch", got.json()["error"]["message"])
 
 
+KINDS = {
+    "openai_responses": ({"type": "web_search"}, {"type": "code_interpreter", "container": {"type": "auto"}}),
+    "anthropic_messages": ({"type": "web_search_20250305", "name": "web_search"}, None),
+    "google_generate": ({"googleSearch": {}}, {"codeExecution": {}}),
+}
+ASKED_FOR = {
+    "openai_responses": ({"type": "web_search_preview", "user_location": None}, {"type": "code_interpreter"}),
+    "anthropic_messages": (
+        {"type": "web_search_20260209", "name": "web_search", "max_uses": 3},
+        {"type": "code_execution_20250825", "name": "code_execution"},
+    ),
+    "google_generate": ({"google_search": {}}, {"codeExecution": {}}),
+}
+
+
+@pytest.mark.row("GW-16")
+@pytest.mark.parametrize("model_wire", KINDS)
+@pytest.mark.parametrize("client", ASKED_FOR)
+@pytest.mark.parametrize("kind", [0, 1], ids=["web search", "running code"])
+def test_the_tool_of_a_model_stands_in_for_one_of_the_same_kind(provider, client, model_wire, kind):
+    if client == model_wire:
+        return
+    request = Request((user("Go."),), tools=(ProviderTool(client, jsontext.raw(ASKED_FOR[client][kind])),))
+    with claude(provider, model_wire, server_tools="substitute") as url:
+        answers(provider, model_wire, ANSWER)
+        got = httpx.post(f"{url}{path_of(client, 'm', stream=False)}", content=asked(client, "m", request))
+    assert got.status_code == 200, got.text
+    tools = json.loads(provider.asked[0][2]).get("tools", [])
+    written = KINDS[model_wire][kind]
+    assert tools == ([] if written is None else [written])
+    assert int(got.headers["palaver-losses"]) >= 1
+
+
+@pytest.mark.row("GW-16")
+def test_a_field_of_a_request_is_a_tool_too(provider):
+    with claude(provider, "google_generate", server_tools="substitute") as url:
+        answers(provider, "google_generate", ANSWER)
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "web_search_options": {}}
+        assert httpx.post(f"{url}/v1/chat/completions", json=body).status_code == 200
+    assert json.loads(provider.asked[0][2])["tools"] == [{"googleSearch": {}}]
+
+
 # -- settings --------------------------------------------------------------------------------------
 
 

@@ -185,6 +185,16 @@ class Lookup(Struct, frozen=True):
     method: Literal["GET", "POST"] = "GET"
 
 
+class ServerTool(Struct, frozen=True):
+    """A tool that the provider runs itself: what it is called, and the definition with the provider's defaults.
+
+    ``written`` is ``None`` where a definition is not enough.
+    """
+
+    names: re.Pattern[str]
+    written: Mapping[str, Any] | None = None
+
+
 class Count(Struct, frozen=True):
     """Where an API counts the tokens of a request. ``write`` makes the body of the answer.
 
@@ -251,6 +261,10 @@ class ClientApi(Struct, frozen=True, kw_only=True):
     """Fields of its answers that no client of another API misses: they repeat the request, or tell of the server."""
     reasoning: ReasoningForm = ReasoningForm()
     additions: Additions = Additions()
+    server_tools: Mapping[str, ServerTool] = {}
+    """The tools that the provider runs itself, by what they are for: a search of the web, running code."""
+    server_fields: Mapping[str, str] = {}
+    """The fields of a request that are such tools, and what they are for, where that is known."""
     lookups: tuple[Lookup, ...] = ()
     counts: tuple[Count, ...] = ()
     fixed: Mapping[str, Any] = {}

@@ -32,7 +32,7 @@ from palaver.gateway.old_fields import CHAT, has_functions, in_fields_of
 from palaver.gateway.proof_envelope import holds_envelope
 from palaver.gateway.reasoning_memory import ReasoningMemory, keys_of, worth_keeping
 from palaver.gateway.restored_reasoning import opened, remembered
-from palaver.gateway.server_tools import refuse_server_tools
+from palaver.gateway.server_tools import refuse_server_tools, substituted
 from palaver.gateway.stored_content import refuse_stored_content
 from palaver.models.language_model import Prompt
 from palaver.threads.ids import now_ms
@@ -64,8 +64,11 @@ _FIELDS: Final = json.Decoder(dict[str, Raw])
 class Translation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How requests are translated: the section ``[translation]``."""
 
-    server_tools: Literal["drop", "refuse"] = "drop"
-    """What becomes of tools that another provider runs itself, and of a request with one."""
+    server_tools: Literal["drop", "refuse", "substitute"] = "drop"
+    """What becomes of tools that another provider runs itself, and of a request with one.
+
+    ``substitute``: the model's own tool of the same kind stands in for one.
+    """
     fetch_images: bool = False
     """Whether the gateway fetches images by URL for wires that take bytes only."""
     cache: Literal["carry", "set"] = "carry"
@@ -142,10 +145,13 @@ class Translator:
         """Return a request with what only the gateway can give a model, and the losses."""
         if self._config.server_tools == "refuse":
             refuse_server_tools(request, wire.name, model.name)
+        losses: tuple[Loss, ...] = ()
+        if self._config.server_tools == "substitute":
+            request, losses = substituted(request, wire.name.partition(":")[0])
         if not self._config.fetch_images:
-            return request, ()
-        messages, losses = await self._images.fetch_all(request.messages, wire.capabilities)
-        return (request if messages is request.messages else request.replace(messages=messages)), losses
+            return request, losses
+        messages, missing = await self._images.fetch_all(request.messages, wire.capabilities)
+        return (request if messages is request.messages else request.replace(messages=messages)), (*losses, *missing)
 
     def _prompt(self, request: Request, record: Record, model: Model) -> Prompt:
         prompt = _with_additions(request, API_OF[model.endpoint.wire.partition(":")[0]].additions, model)

@@ -21,6 +21,7 @@ from palaver.gateway.client_api import (
     Listing,
     Lookup,
     ReasoningForm,
+    ServerTool,
 )
 
 _TYPES: Final[Mapping[ErrorKind, str]] = {
@@ -91,6 +92,12 @@ API: Final = ClientApi(
         thinking={"@anthropic_messages": {"thinking": {"display": "summarized"}}},
         max_tokens=True,
     ),
+    server_tools={
+        # https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool
+        "web search": ServerTool(re.compile(r"web_search_\d+"), {"type": "web_search_20250305", "name": "web_search"}),
+        "running code": ServerTool(re.compile(r"code_execution_\d+")),  # it needs a beta header besides
+    },
+    server_fields={"mcp_servers": ""},
     lookups=(Lookup("/v1/models/{model:path}", write_model, header="anthropic-version"),),
     counts=(Count("/v1/messages/count_tokens", write_count),),
     page="https://platform.claude.com/docs/en/api/messages",

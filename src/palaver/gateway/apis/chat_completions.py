@@ -84,6 +84,7 @@ API: Final = ClientApi(
     listings=(Listing("/v1/models", write_models), Listing("/models", write_models)),
     # The name of DeepSeek's API, which vLLM took over: the API itself has none.
     reasoning=ReasoningForm(provider={"@openai_chat": {"field": "reasoning_content"}}),
+    server_fields={"web_search_options": "web search", "plugins": ""},  # https://openrouter.ai/docs/features/web-search
     lookups=(Lookup("/v1/models/{model:path}", write_model), Lookup("/models/{model:path}", write_model)),
     page="https://platform.openai.com/docs/api-reference/chat",
 )

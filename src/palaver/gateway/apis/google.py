@@ -21,6 +21,7 @@ from palaver.gateway.client_api import (
     Listing,
     Lookup,
     ReasoningForm,
+    ServerTool,
 )
 
 _STATUSES: Final[Mapping[ErrorKind, str]] = {
@@ -93,6 +94,10 @@ API: Final = ClientApi(
     additions=Additions(
         thinking={"google_generate": {"generationConfig": {"thinkingConfig": {"includeThoughts": True}}}}
     ),
+    server_tools={  # https://ai.google.dev/gemini-api/docs/google-search, …/code-execution
+        "web search": ServerTool(re.compile("googleSearch|google_search|googleSearchRetrieval"), {"googleSearch": {}}),
+        "running code": ServerTool(re.compile("codeExecution|code_execution"), {"codeExecution": {}}),
+    },
     lookups=(
         Lookup("/v1beta/models/{model:path}", write_model),
         Lookup("/v1/models/{model:path}", write_model, header="x-goog-api-key"),

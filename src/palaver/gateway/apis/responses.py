@@ -9,7 +9,7 @@ import re
 from typing import Any, Final
 
 from palaver.gateway.apis.chat_completions import BELOW, STREAM_CODES, write_error
-from palaver.gateway.client_api import BEARER, Additions, Call, ClientApi, Count, KeyPlace, ReasoningForm
+from palaver.gateway.client_api import BEARER, Additions, Call, ClientApi, Count, KeyPlace, ReasoningForm, ServerTool
 
 
 def write_count(count: int) -> Any:
@@ -91,6 +91,12 @@ API: Final = ClientApi(
         reasons={"openai_responses": {"include": ["reasoning.encrypted_content"]}},
         thinking={"openai_responses": {"reasoning": {"summary": "auto"}}},
     ),
+    server_tools={  # https://platform.openai.com/docs/guides/tools-web-search, …/tools-code-interpreter
+        "web search": ServerTool(re.compile(r"web_search(?:_preview)?(?:_[\d_]+)?"), {"type": "web_search"}),
+        "running code": ServerTool(
+            re.compile("code_interpreter"), {"type": "code_interpreter", "container": {"type": "auto"}}
+        ),
+    },
     counts=tuple(Count(f"{path}/input_tokens", write_count) for path in _PATHS),
     page="https://platform.openai.com/docs/api-reference/responses",
 )
