@@ -130,6 +130,7 @@ _SIGNATURES: Final = {
     ),
     "acp": ("**sessionUpdate", "**jsonrpc **method"),
     "hf_sts": ("type=session harness id",),
+    "chatgpt": ("mapping{}",),
 }
 
 
