@@ -65,6 +65,12 @@ LINES = {
         "parent": f"n{n - 1}" if n else None,
         "message": {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["x"]}},
     },
+    "claude_ai": lambda n: {
+        "uuid": f"n{n}",
+        "parent_message_uuid": f"n{n - 1}" if n else None,
+        "sender": "human" if n % 2 else "assistant",
+        "content": TEXT,
+    },
 }  # fmt: skip
 KEYED = frozenset(("chatgpt",))
 """Those whose records are the values of an object, by their id."""
@@ -74,6 +80,7 @@ DOCUMENTS = {
     **dict.fromkeys(("agent_swarm_kit", "kairo", "kairo_a2a", "codebuff", "deepagents", "vercel_ui"), "[%s]"),
     "opencode": '{"info":{"id":"s"},"messages":[%s]}',
     "chatgpt": '[{"mapping":{%s}}]',
+    "claude_ai": '[{"uuid":"c","chat_messages":[%s]}]',
 }
 
 

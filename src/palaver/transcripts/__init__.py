@@ -72,6 +72,7 @@ _FORMATS: Final = {
     "acp": "palaver.transcripts.acp",
     "hf_sts": "palaver.transcripts.hf_sts",
     "chatgpt": "palaver.transcripts.chatgpt",
+    "claude_ai": "palaver.transcripts.claude_ai",
 }
 
 ALIASES: Final = {

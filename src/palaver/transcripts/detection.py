@@ -131,6 +131,7 @@ _SIGNATURES: Final = {
     "acp": ("**sessionUpdate", "**jsonrpc **method"),
     "hf_sts": ("type=session harness id",),
     "chatgpt": ("mapping{}",),
+    "claude_ai": ("chat_messages[]",),
 }
 
 
