@@ -71,6 +71,7 @@ LINES = {
         "sender": "human" if n % 2 else "assistant",
         "content": TEXT,
     },
+    "aider": lambda n: f"\n#### {n}  \n> x  \n\nanswer {n}\n",
 }  # fmt: skip
 KEYED = frozenset(("chatgpt",))
 """Those whose records are the values of an object, by their id."""
@@ -86,7 +87,8 @@ DOCUMENTS = {
 
 def steps_in(name, size):
     """How many lines of Python run while a file of that size is read."""
-    records = [json.dumps(LINES[name](number)) for number in range(size)]
+    made = [LINES[name](number) for number in range(size)]
+    records = [each if isinstance(each, str) else json.dumps(each) for each in made]
     if name in KEYED:
         records = [f'"n{number}":{each}' for number, each in enumerate(records)]
     if name in DOCUMENTS:

@@ -73,6 +73,7 @@ _FORMATS: Final = {
     "hf_sts": "palaver.transcripts.hf_sts",
     "chatgpt": "palaver.transcripts.chatgpt",
     "claude_ai": "palaver.transcripts.claude_ai",
+    "aider": "palaver.transcripts.aider",
 }
 
 ALIASES: Final = {

@@ -313,5 +313,5 @@ FORMAT: Final = TranscriptFormat(
     many=True,
     extension=".json",
     keeps=("branches", "reasoning", "tool calls and results", "model of each answer", "citations", "ids of media"),
-    loses=("written by nobody: no program reads it", "usage", "ids of calls (those of their messages)"),
+    loses=("only read", "usage", "ids of calls (those of their messages)"),
 )

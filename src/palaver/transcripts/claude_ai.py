@@ -303,5 +303,5 @@ FORMAT: Final = TranscriptFormat(
     many=True,
     extension=".json",
     keeps=("branches", "reasoning", "tool calls and results", "texts of attachments", "citations", "ids of files"),
-    loses=("written by nobody: no program reads it", "usage", "models of an account's export"),
+    loses=("only read", "usage", "models of an account's export"),
 )

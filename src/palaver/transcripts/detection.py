@@ -132,6 +132,7 @@ _SIGNATURES: Final = {
     "hf_sts": ("type=session harness id",),
     "chatgpt": ("mapping{}",),
     "claude_ai": ("chat_messages[]",),
+    "aider": ("<markdown>",),
 }
 
 
@@ -221,6 +222,8 @@ def _of_bytes(head: Head) -> Iterator[str]:
         yield "<gen_ai>"
     if b'"eval"' in data:  # also when the document contains NaN, and is not JSON
         yield "<eval>"
+    if start.startswith((b"# ", b"#### ", b"> ", b"<!-- ")):
+        yield "<markdown>"
     if start.startswith(b"Exporting session"):
         yield "<exporting>"
     if data.startswith(b"data:") or b"\ndata:" in data:  # an event stream

@@ -267,7 +267,7 @@ class Reader:
     def _take(self, record: Record) -> Iterable[Step]:
         if record.flaw is not None and record.flaw != "blank" and not self._expects(record):
             self._watch.note(record.flaw, "", record.line)
-        if record.glued:
+        if record.glued and not self._expects(record):
             self._watch.note("glued", "", record.line)
         return self._watch.during(lambda: self._reading.record(record), record.line)
 
