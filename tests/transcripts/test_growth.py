@@ -72,6 +72,7 @@ LINES = {
         "content": TEXT,
     },
     "aider": lambda n: f"\n#### {n}  \n> x  \n\nanswer {n}\n",
+    "specstory": lambda n: f"_**{'User' if n % 2 else 'Agent'}**_\n\nx\n\n---\n",
 }  # fmt: skip
 KEYED = frozenset(("chatgpt",))
 """Those whose records are the values of an object, by their id."""

@@ -74,6 +74,7 @@ _FORMATS: Final = {
     "chatgpt": "palaver.transcripts.chatgpt",
     "claude_ai": "palaver.transcripts.claude_ai",
     "aider": "palaver.transcripts.aider",
+    "specstory": "palaver.transcripts.specstory",
 }
 
 ALIASES: Final = {

@@ -133,6 +133,7 @@ _SIGNATURES: Final = {
     "chatgpt": ("mapping{}",),
     "claude_ai": ("chat_messages[]",),
     "aider": ("<markdown>",),
+    "specstory": ("<markdown>",),
 }
 
 
