@@ -44,11 +44,9 @@ _SESSION: Final = re.compile(r"<!-- (?P<agent>.+?) Session (?P<id>\S+)(?: \((?P<
 _ROLE: Final = re.compile(r"_\*\*(?P<role>User|Agent|Assistant)(?P<side> - sidechain)?(?: \((?P<about>.*)\))?\*\*_\s*")
 _ID: Final = re.compile(r"<!-- message-id: (\S+) -->\s*")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?$")
-_BLOCK: Final = re.compile(
-    r"<think><details><summary>[^\n]*?</summary>\n?(?P<thought>.*?)</details></think>"
+_OPENING: Final = re.compile(
+    r"<think><details><summary>[^\n<]*</summary>\n?"
     r'|<tool-use data-tool-type="[^"]*" data-tool-name="(?P<tool>[^"]*)"><details>\n?'
-    r"(?P<body>.*?)</details></tool-use>",
-    re.DOTALL,
 )
 _OPEN: Final = "<tool-use "
 _CLOSE: Final = "</tool-use>"
@@ -173,14 +171,14 @@ class RecordReader(TextLines):
         """Yield the parts of an answer up to a call, and the call's result."""
         parts: list[AnyPart] = []
         last = 0
-        for block in _BLOCK.finditer(text):
-            parts += _texts(text[last : block.start()])
-            last = block.end()
-            if block["tool"] is None:
-                parts.append(trusted.Reasoning(text_of([block["thought"]])))
+        for opening, body, end in _blocks(text):
+            parts += _texts(text[last : opening.start()])
+            last = end
+            if opening["tool"] is None:
+                parts.append(trusted.Reasoning(text_of([body])))
                 continue
             self._calls += 1
-            call, result = _tool(f"call-{self._calls}", block["tool"], block["body"])
+            call, result = _tool(f"call-{self._calls}", opening["tool"], body)
             yield [*parts, call]
             parts = []
             if result is not None:
@@ -188,6 +186,21 @@ class RecordReader(TextLines):
         parts += _texts(text[last:])
         if parts:
             yield parts
+
+
+def _blocks(text: str) -> Iterator[tuple[re.Match[str], str, int]]:
+    """Yield the thoughts and tools of a text: the opening, the contents, and the end. One without an end is text."""
+    place = 0
+    unclosed: set[str] = set()
+    while (opening := _OPENING.search(text, place)) is not None:
+        close = "</details></think>" if opening["tool"] is None else "</details></tool-use>"
+        place = opening.end()
+        end = -1 if close in unclosed else text.find(close, place)
+        if end < 0:
+            unclosed.add(close)
+            continue
+        body, place = text[place:end], end + len(close)
+        yield opening, body, place
 
 
 def _texts(text: str) -> list[AnyPart]:

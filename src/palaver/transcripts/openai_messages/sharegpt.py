@@ -44,8 +44,8 @@ SYNTHETIC: Final = {BOOKKEEPING + NAME: {"id": "synthetic"}}
 
 _Call: TypeAlias = ToolCall | MalformedToolCall
 
-_TAGGED: Final = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>\n?", re.DOTALL)
-_ANSWERED: Final = re.compile(r"\s*<tool_response>\s*(.*?)\s*</tool_response>\s*", re.DOTALL)
+_TAGGED: Final = re.compile(r"<tool_call>(.*?)</tool_call>\n?", re.DOTALL)
+_ANSWERED: Final = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
 _LONGEST_LITERAL: Final = 1 << 16
 
 _SPEAKERS: Final = {
@@ -164,9 +164,10 @@ def _spoken(text: str, name: str) -> tuple[Text | _Call, ...]:
     """Return the texts and calls of a turn whose calls are between tags; one text when none of them can be read."""
     parts: list[Text | _Call] = []
     last = 0
-    for number, found in enumerate(_TAGGED.finditer(text)):
+    closed = text.rfind("</tool_call>") + len("</tool_call>\n")  # behind it, every search would read on to the end
+    for number, found in enumerate(_TAGGED.finditer(text, 0, closed)):
         parts += [trusted.Text(text[last : found.start()])] if found.start() > last else []
-        parts.append(_call(_as_json(found[1]), f"{name}_{number}"))
+        parts.append(_call(_as_json(found[1].strip()), f"{name}_{number}"))
         last = found.end()
     if not any(isinstance(part, ToolCall) for part in parts):
         return (trusted.Text(text),)
@@ -185,8 +186,11 @@ def _as_json(text: str) -> str:
 
 def _results(text: str, pending: list[_Call]) -> Iterator[Message]:
     """Yield the results of a turn: of the calls that they name, else of the first open ones."""
-    tagged = [found[1] for found in _ANSWERED.finditer(text)]
-    for result in tagged if tagged and not _ANSWERED.sub("", text) else [text]:
+    closed = text.rfind("</tool_response>") + len("</tool_response>")
+    tagged = [found[1].strip() for found in _ANSWERED.finditer(text, 0, closed)]
+    if tagged and (_ANSWERED.sub("", text[:closed]) + text[closed:]).strip():
+        tagged = []
+    for result in tagged or [text]:
         named = _name_of(result) if tagged else None
         place = next((at for at, call in enumerate(pending) if call.name == named), 0)
         call = pending.pop(place) if pending else None
