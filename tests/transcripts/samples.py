@@ -30,7 +30,16 @@ def all_files() -> Iterator[tuple[str, Path]]:
 
 
 FILES = list(all_files())
-IDS = [f"{name}-{path.parent.name + '/' if path.parent.name != name else ''}{path.name}" for name, path in FILES]
+WRITTEN_FILES = [each for each in FILES if transcripts.get(each[0]).record_writer is not None]
+"""Those of formats that are also written."""
+
+
+def ids_of(files: Sequence[tuple[str, Path]]) -> list[str]:
+    """Return the ids of tests of files."""
+    return [f"{name}-{path.parent.name + '/' if path.parent.name != name else ''}{path.name}" for name, path in files]
+
+
+IDS = ids_of(FILES)
 
 
 MOST_OR_ALL = [False, pytest.param(True, marks=pytest.mark.long)]

@@ -60,18 +60,38 @@ LINES = {
     "kairo_a2a": lambda n: {"role": "user", "parts": [{"text": f"{n}"}]},
     "codebuff": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "deepagents": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
+    "chatgpt": lambda n: {
+        "id": f"n{n}",
+        "parent": f"n{n - 1}" if n else None,
+        "message": {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["x"]}},
+    },
+    "claude_ai": lambda n: {
+        "uuid": f"n{n}",
+        "parent_message_uuid": f"n{n - 1}" if n else None,
+        "sender": "human" if n % 2 else "assistant",
+        "content": TEXT,
+    },
+    "aider": lambda n: f"\n#### {n}  \n> x  \n\nanswer {n}\n",
+    "specstory": lambda n: f"_**{'User' if n % 2 else 'Agent'}**_\n\nx\n\n---\n",
 }  # fmt: skip
+KEYED = frozenset(("chatgpt",))
+"""Those whose records are the values of an object, by their id."""
 DOCUMENTS = {
     "atif": '{"schema_version":"ATIF-v1.4","session_id":"s","agent":{"name":"a","version":"1"},"steps":[%s]}',
     "inspect": '{"version":2,"status":"success","eval":{"task":"t","model":"m"},"samples":[{"id":1,"messages":[%s]}]}',
     **dict.fromkeys(("agent_swarm_kit", "kairo", "kairo_a2a", "codebuff", "deepagents", "vercel_ui"), "[%s]"),
     "opencode": '{"info":{"id":"s"},"messages":[%s]}',
+    "chatgpt": '[{"mapping":{%s}}]',
+    "claude_ai": '[{"uuid":"c","chat_messages":[%s]}]',
 }
 
 
 def steps_in(name, size):
     """How many lines of Python run while a file of that size is read."""
-    records = [json.dumps(LINES[name](number)) for number in range(size)]
+    made = [LINES[name](number) for number in range(size)]
+    records = [each if isinstance(each, str) else json.dumps(each) for each in made]
+    if name in KEYED:
+        records = [f'"n{number}":{each}' for number, each in enumerate(records)]
     if name in DOCUMENTS:
         data = (DOCUMENTS[name] % ",".join(records)).encode()
     else:

@@ -20,6 +20,7 @@ FIDELITY: Final = {
     "bytes": "the same bytes",
     "semantic": "equal values",
     "text": "roles and text",
+    "read": "only read",
     "write": "only written",
 }
 """What survives when a file is read and written unedited."""

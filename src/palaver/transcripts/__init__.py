@@ -71,6 +71,10 @@ _FORMATS: Final = {
     "ag_ui": "palaver.transcripts.ag_ui",
     "acp": "palaver.transcripts.acp",
     "hf_sts": "palaver.transcripts.hf_sts",
+    "chatgpt": "palaver.transcripts.chatgpt",
+    "claude_ai": "palaver.transcripts.claude_ai",
+    "aider": "palaver.transcripts.aider",
+    "specstory": "palaver.transcripts.specstory",
 }
 
 ALIASES: Final = {

@@ -130,6 +130,10 @@ _SIGNATURES: Final = {
     ),
     "acp": ("**sessionUpdate", "**jsonrpc **method"),
     "hf_sts": ("type=session harness id",),
+    "chatgpt": ("mapping{}",),
+    "claude_ai": ("chat_messages[]",),
+    "aider": ("<markdown>",),
+    "specstory": ("<markdown>",),
 }
 
 
@@ -219,6 +223,8 @@ def _of_bytes(head: Head) -> Iterator[str]:
         yield "<gen_ai>"
     if b'"eval"' in data:  # also when the document contains NaN, and is not JSON
         yield "<eval>"
+    if start.startswith((b"# ", b"#### ", b"> ", b"<!-- ")):
+        yield "<markdown>"
     if start.startswith(b"Exporting session"):
         yield "<exporting>"
     if data.startswith(b"data:") or b"\ndata:" in data:  # an event stream

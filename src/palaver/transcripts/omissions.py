@@ -102,8 +102,9 @@ def _formats(message: Message) -> list[str]:
 
 
 def _type(message: Message, file_format: str) -> str | None:
-    """Return the type of a message's first record; empty without one, ``None`` for a frame or a blank line."""
-    piece = next(iter(original_bytes.records_of(file_format, [message]) or ()), None)
+    """Return the type of a message's first record that is not blank; empty without a type, ``None`` for a frame."""
+    pieces = original_bytes.records_of(file_format, [message]) or ()
+    piece = next((each for each in pieces if each.raw.strip()), None)
     raw = b"" if piece is None else piece.raw.removeprefix(b"\xef\xbb\xbf").strip()
     if piece is None or not raw or (piece.at in {0, documents.TAIL} and not jsontext.is_json(raw)):
         return None

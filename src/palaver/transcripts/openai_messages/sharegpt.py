@@ -5,6 +5,8 @@ Rules:
 - ``function_call`` holds JSON text, ``name`` and ``arguments``, or a list of such; ``observation`` answers the first
   call that has no answer. A call gets an id by its place, marked as ``SYNTHETIC``.
 - The model's text and the calls right after it are one answer.
+- A turn of the model may hold its calls as text, between ``<tool_call>`` tags, and a turn of a tool its results,
+  between ``<tool_response>`` tags: they are calls and results too, and such a record is written with these tags.
 - When written, a turn has the record's own word for its speaker; an unedited call has its text.
 
 Stability: experimental.
@@ -12,16 +14,19 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
+from ast import literal_eval
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from palaver.core import jsontext, trusted
-from palaver.core.errors import DecodeError
+from palaver.core.errors import DecodeError, PalaverError
 from palaver.core.messages import (
     BOOKKEEPING,
     AssistantMessage,
     DeveloperMessage,
     Message,
     SystemMessage,
+    ToolMessage,
 )
 from palaver.core.parts import Json, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.transcripts.fields import kind_of, listed, one_line, split, string
@@ -38,6 +43,10 @@ SYNTHETIC: Final = {BOOKKEEPING + NAME: {"id": "synthetic"}}
 """The mark of a call whose id was made here."""
 
 _Call: TypeAlias = ToolCall | MalformedToolCall
+
+_TAGGED: Final = re.compile(r"<tool_call>(.*?)</tool_call>\n?", re.DOTALL)
+_ANSWERED: Final = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
+_LONGEST_LITERAL: Final = 1 << 16
 
 _SPEAKERS: Final = {
     "system": "system",
@@ -91,18 +100,16 @@ def read(fields: Fields, unread: Callable[[str], None]) -> list[Message]:
             case "user":
                 group.append(trusted.UserMessage(content=(trusted.Text(text),)))
             case "assistant":
-                group.append(trusted.AssistantMessage(content=(trusted.Text(text),)))
+                content = _spoken(text, f"call_{place}")
+                pending += [part for part in content if isinstance(part, (ToolCall, MalformedToolCall))]
+                group.append(trusted.AssistantMessage(content=content))
             case "call":
                 called = _calls(text, f"call_{place}")
                 pending += called
                 before = group.pop().content if group and isinstance(group[-1], AssistantMessage) else ()
                 group.append(trusted.AssistantMessage(content=(*cast("tuple[Text, ...]", before), *called)))
             case "tool":
-                call = pending.pop(0) if pending else None
-                answers = (None, None) if call is None else (call.id, call.name)
-                group.append(
-                    trusted.ToolMessage(content=(trusted.Text(text),), tool_call_id=answers[0], tool_name=answers[1])
-                )
+                group += _results(text, pending)
             case _:
                 unread(f"conversations[{place}].from: unknown speaker {speaker!r}")
     return group
@@ -153,6 +160,54 @@ def _call(text: str, name: str) -> _Call:
     return trusted.ToolCall(name, named, said).replace(provider=SYNTHETIC)
 
 
+def _spoken(text: str, name: str) -> tuple[Text | _Call, ...]:
+    """Return the texts and calls of a turn whose calls are between tags; one text when none of them can be read."""
+    parts: list[Text | _Call] = []
+    last = 0
+    closed = text.rfind("</tool_call>") + len("</tool_call>\n")  # behind it, every search would read on to the end
+    for number, found in enumerate(_TAGGED.finditer(text, 0, closed)):
+        parts += [trusted.Text(text[last : found.start()])] if found.start() > last else []
+        parts.append(_call(_as_json(found[1].strip()), f"{name}_{number}"))
+        last = found.end()
+    if not any(isinstance(part, ToolCall) for part in parts):
+        return (trusted.Text(text),)
+    return (*parts, trusted.Text(text[last:])) if last < len(text) else tuple(parts)
+
+
+def _as_json(text: str) -> str:
+    """Return a call as JSON, which some data sets have as a literal of Python."""
+    if jsontext.is_json(text) or len(text) > _LONGEST_LITERAL:
+        return text
+    try:
+        return jsontext.encode(literal_eval(text)).decode()
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, PalaverError):
+        return text
+
+
+def _results(text: str, pending: list[_Call]) -> Iterator[Message]:
+    """Yield the results of a turn: of the calls that they name, else of the first open ones."""
+    closed = text.rfind("</tool_response>") + len("</tool_response>")
+    tagged = [found[1].strip() for found in _ANSWERED.finditer(text, 0, closed)]
+    if tagged and (_ANSWERED.sub("", text[:closed]) + text[closed:]).strip():
+        tagged = []
+    for result in tagged or [text]:
+        named = _name_of(result) if tagged else None
+        place = next((at for at, call in enumerate(pending) if call.name == named), 0)
+        call = pending.pop(place) if pending else None
+        answers = (None, None) if call is None else (call.id, call.name)
+        yield trusted.ToolMessage(
+            content=(trusted.Text(result),), tool_call_id=answers[0], tool_name=answers[1] or named
+        )
+
+
+def _name_of(result: str) -> str | None:
+    try:
+        fields = jsontext.fields(result.encode())
+        return jsontext.text(fields["name"]) if jsontext.kind(fields["name"]) == "a string" else None
+    except (DecodeError, UnicodeEncodeError, KeyError):
+        return None
+
+
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
@@ -166,6 +221,7 @@ def turns(messages: Sequence[Message], old: Fields, lose: Losing) -> dict[str, A
         for place, (word, text) in enumerate(said)
         if _SPEAKERS.get(word) == "call"
     ]
+    tags = _Tags(said)
     found: dict[str, Any] = {"system": ""} if string(old, "system") else {}
     told: list[dict[str, str]] = []
     for place, message in enumerate(messages):
@@ -179,10 +235,49 @@ def turns(messages: Sequence[Message], old: Fields, lose: Losing) -> dict[str, A
         if role != message.role:
             lose("converted", message.role, "written as system", place)
         texts, called = _said(message, place, lose)
+        if tags.used and (called or role == "tool"):
+            tags.add(told, words[role], message, "".join(texts))
+            continue
         if texts or not called:
             told.append({"from": words[role], "value": "".join(texts)})
         told += [{"from": words["call"], "value": text} for text in _values(called, known)]
     return {**found, "conversations": told}
+
+
+class _Tags:
+    """Writes calls and results between tags, if the record had calls in this form."""
+
+    def __init__(self, said: Sequence[tuple[str, str]]) -> None:
+        """Start with the speaker and the text of each turn of the record."""
+        self._known = {text.strip(): text for _, text in said}
+        spoken = (text for word, text in said if _SPEAKERS.get(word) == "assistant")
+        self.used = any(isinstance(part, ToolCall) for text in spoken for part in _spoken(text, ""))
+        self._content = {
+            text: _spoken(text, f"call_{place}")
+            for place, (word, text) in enumerate(said)
+            if _SPEAKERS.get(word) == "assistant"
+        }
+
+    def add(self, told: list[dict[str, str]], word: str, message: Message, text: str) -> None:
+        """Add the turn of a message; several results in a row are one turn."""
+        if isinstance(message, ToolMessage):
+            made = text if text.strip() in self._known else f"<tool_response>\n{text}\n</tool_response>"
+            if told and told[-1]["from"] == word:
+                made = f"{told.pop()['value'].strip()}\n{made}"
+        else:
+            same = (old for old, content in self._content.items() if content == message.content)
+            pieces = (
+                f"<tool_call>\n{_written(part)}\n</tool_call>\n"
+                if isinstance(part, (ToolCall, MalformedToolCall))
+                else "".join(_said(trusted.AssistantMessage(content=(part,)), 0, _unheard)[0])
+                for part in message.content
+            )
+            made = next(same, None) or "".join(pieces)
+        told.append({"from": word, "value": self._known.get(made.strip(), made)})
+
+
+def _unheard(*_: object) -> None:
+    """Note nothing: the losses of the message are noted already."""
 
 
 def _said(message: Message, place: int, lose: Losing) -> tuple[list[str], list[_Call]]:
