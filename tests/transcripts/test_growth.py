@@ -60,6 +60,10 @@ LINES = {
     "kairo_a2a": lambda n: {"role": "user", "parts": [{"text": f"{n}"}]},
     "codebuff": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "deepagents": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
+    "anthropic_batches": lambda n: {
+        "custom_id": f"{n}",
+        "params": {"messages": [{"role": "user", "content": f"{n}"}]},
+    },
 }  # fmt: skip
 DOCUMENTS = {
     "atif": '{"schema_version":"ATIF-v1.4","session_id":"s","agent":{"name":"a","version":"1"},"steps":[%s]}',

@@ -72,6 +72,8 @@ def test_what_was_carried_comes_back(name, path, by, all_targets):
         markers = [entry for entry in transcript.thread.path() if isinstance(entry.message, RescueMarker)]
         if markers and not marked:
             assert [loss.what for loss in written.losses].count("rescue") == len(markers)
+        if file_format.record_writer is None:
+            continue
         home = file_format.write(back, history="all")
         if name not in CARRYING:
             continue

@@ -21,6 +21,7 @@ FIDELITY: Final = {
     "semantic": "equal values",
     "text": "roles and text",
     "write": "only written",
+    "read": "only read",
 }
 """What survives when a file is read and written unedited."""
 

@@ -71,6 +71,7 @@ _FORMATS: Final = {
     "ag_ui": "palaver.transcripts.ag_ui",
     "acp": "palaver.transcripts.acp",
     "hf_sts": "palaver.transcripts.hf_sts",
+    "anthropic_batches": "palaver.transcripts.anthropic_batches",
 }
 
 ALIASES: Final = {

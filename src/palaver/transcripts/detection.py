@@ -130,6 +130,7 @@ _SIGNATURES: Final = {
     ),
     "acp": ("**sessionUpdate", "**jsonrpc **method"),
     "hf_sts": ("type=session harness id",),
+    "anthropic_batches": ("custom_id result{}|params{}|request{}", "requests[] **custom_id"),
 }
 
 

@@ -9,8 +9,8 @@ Rules:
 - Writing (``writer``) reproduces what was read, byte for byte if the format's ``fidelity`` is ``bytes``.
 
 Fidelity (docs/spec/dialects.md#0): ``bytes``, an unedited file is the same file; ``semantic``, the same JSON values;
-``text``, roles, text and tool names; ``write``, it is only written. ``resumes``: the program that owns the format can
-continue a file that we wrote.
+``text``, roles, text and tool names; ``write`` or ``read``, it is only written or read. ``resumes``: the program that
+owns the format can continue a file that we wrote.
 
 Stability: experimental.
 """
@@ -38,7 +38,7 @@ from palaver.transcripts.writer import History, Layout, OnLoss, Options, RecordW
 _BOM: Final = b"\xef\xbb\xbf"
 _LARGEST: Final = 2 * LONGEST
 
-Fidelity: TypeAlias = Literal["bytes", "semantic", "text", "write"]
+Fidelity: TypeAlias = Literal["bytes", "semantic", "text", "write", "read"]
 
 
 class Origin(Struct, frozen=True):
