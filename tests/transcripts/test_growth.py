@@ -60,6 +60,8 @@ LINES = {
     "kairo_a2a": lambda n: {"role": "user", "parts": [{"text": f"{n}"}]},
     "codebuff": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "deepagents": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
+    "swe_agent": lambda n: {"role": "user", "agent": "main", "content": f"{n}"},
+    "mini_swe_agent": lambda n: {"role": "user", "content": f"{n}"},
     "anthropic_batches": lambda n: {
         "custom_id": f"{n}",
         "params": {"messages": [{"role": "user", "content": f"{n}"}]},
@@ -69,6 +71,8 @@ DOCUMENTS = {
     "atif": '{"schema_version":"ATIF-v1.4","session_id":"s","agent":{"name":"a","version":"1"},"steps":[%s]}',
     "inspect": '{"version":2,"status":"success","eval":{"task":"t","model":"m"},"samples":[{"id":1,"messages":[%s]}]}',
     **dict.fromkeys(("agent_swarm_kit", "kairo", "kairo_a2a", "codebuff", "deepagents", "vercel_ui"), "[%s]"),
+    "swe_agent": '{"history":[%s]}',
+    "mini_swe_agent": '{"messages":[%s]}',
     "opencode": '{"info":{"id":"s"},"messages":[%s]}',
 }
 

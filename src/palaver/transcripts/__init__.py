@@ -72,6 +72,8 @@ _FORMATS: Final = {
     "acp": "palaver.transcripts.acp",
     "hf_sts": "palaver.transcripts.hf_sts",
     "anthropic_batches": "palaver.transcripts.anthropic_batches",
+    "swe_agent": "palaver.transcripts.swe_agent",
+    "mini_swe_agent": "palaver.transcripts.mini_swe_agent",
 }
 
 ALIASES: Final = {

@@ -130,6 +130,8 @@ _SIGNATURES: Final = {
     ),
     "acp": ("**sessionUpdate", "**jsonrpc **method"),
     "hf_sts": ("type=session harness id",),
+    "swe_agent": ("trajectory[] **action **observation", "history[] **role **agent"),
+    "mini_swe_agent": ("trajectory_format", "info{} **mini_version|**instance_cost"),
     "anthropic_batches": ("custom_id result{}|params{}|request{}", "requests[] **custom_id"),
 }
 
