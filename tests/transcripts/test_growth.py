@@ -60,6 +60,7 @@ LINES = {
     "kairo_a2a": lambda n: {"role": "user", "parts": [{"text": f"{n}"}]},
     "codebuff": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "deepagents": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
+    "openhands": lambda n: {"id": n, "source": "user", "action": "message", "args": {"content": f"{n}"}},
     "swe_agent": lambda n: {"role": "user", "agent": "main", "content": f"{n}"},
     "mini_swe_agent": lambda n: {"role": "user", "content": f"{n}"},
     "anthropic_batches": lambda n: {

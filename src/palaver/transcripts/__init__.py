@@ -74,6 +74,7 @@ _FORMATS: Final = {
     "anthropic_batches": "palaver.transcripts.anthropic_batches",
     "swe_agent": "palaver.transcripts.swe_agent",
     "mini_swe_agent": "palaver.transcripts.mini_swe_agent",
+    "openhands": "palaver.transcripts.openhands",
 }
 
 ALIASES: Final = {

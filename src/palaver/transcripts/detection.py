@@ -132,6 +132,12 @@ _SIGNATURES: Final = {
     "hf_sts": ("type=session harness id",),
     "swe_agent": ("trajectory[] **action **observation", "history[] **role **agent"),
     "mini_swe_agent": ("trajectory_format", "info{} **mini_version|**instance_cost"),
+    "openhands": (
+        "**source **action **args",
+        "**source **observation **content",
+        "**source **kind **timestamp",
+        "instance_id metadata{} **agent_class",
+    ),
     "anthropic_batches": ("custom_id result{}|params{}|request{}", "requests[] **custom_id"),
 }
 
