@@ -75,6 +75,9 @@ _FORMATS: Final = {
     "swe_agent": "palaver.transcripts.swe_agent",
     "mini_swe_agent": "palaver.transcripts.mini_swe_agent",
     "openhands": "palaver.transcripts.openhands",
+    "langsmith": "palaver.transcripts.langsmith",
+    "langfuse": "palaver.transcripts.langfuse",
+    "litellm_logs": "palaver.transcripts.litellm_logs",
 }
 
 ALIASES: Final = {

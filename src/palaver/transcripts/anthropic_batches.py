@@ -40,7 +40,7 @@ def detect(head: Head) -> Detection | None:
     """Return a ``custom_id`` with the result or the request of a message."""
     listed = head.fields.get("requests")
     found: object = cast("list[object]", listed)[0] if isinstance(listed, list) and listed else None
-    first = next(iter(head.items), head.first) if found is None else found
+    first = next(iter(head.items), head.fields or head.first) if found is None else found
     return Detection(_PROVEN) if isinstance(first, dict) and _is_known(cast("dict[str, Any]", first)) else None
 
 

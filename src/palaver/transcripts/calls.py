@@ -8,6 +8,7 @@ Rules:
   differs from that, it is a branch. Reasoning, usage and times do not count in the comparison: few programs repeat
   them. Further answers are branches. The main branch is the longest, of several the last.
 - A message that is asked has the time at which its first call began, an answer that at which it ended.
+- A file may be ``ordered``; else its calls are read in the order of their times, at its end.
 - A file is lines, a list, or an object with a list at one of ``paths``. A record without calls keeps its place and its
   bytes, and is noted.
 
@@ -21,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, structs
 
-from palaver.core import trusted
+from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
-from palaver.core.parts import Reasoning
+from palaver.core.parts import AnyPart, Reasoning, ToolCall
 from palaver.threads.ids import is_uuid
 from palaver.threads.thread import MAIN
 from palaver.transcripts import documents, original_bytes
@@ -44,7 +45,11 @@ Note: TypeAlias = Callable[[Literal["block", "unread"], str], None]
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """A call of a model: the messages that were ``asked``, and its answers, of which there may be several."""
+    """A call of a model: the messages that were ``asked``, and its answers, of which there may be several.
+
+    ``outer`` says that it is a whole run, which counts only when no call of the conversation is in the file, and no
+    run around it: ``parent`` is the ``id`` of that.
+    """
 
     asked: Sequence[Message] = ()
     answers: Sequence[Message] = ()
@@ -53,28 +58,39 @@ class Call(Struct, frozen=True, kw_only=True):
     title: str | None = None
     started: int | None = None
     ended: int | None = None
+    outer: bool = False
+    id: str | None = None
+    parent: str | None = None
 
 
 Calls: TypeAlias = Callable[["Fields", Note], Sequence[Call]]
 """Returns the calls of a record. Raises ``PalaverError`` for one that cannot be read."""
 
 
-def calls_reading(name: str, calls: Calls, *paths: str) -> Callable[[Origin, Watch], CallRecordReader]:
+def calls_reading(
+    name: str, calls: Calls, *paths: str, ordered: bool = True
+) -> Callable[[Origin, Watch], CallRecordReader]:
     """Return the reader of a format; ``paths`` are the keys of the list in a document that is an object."""
-    return lambda _, watch: CallRecordReader(name, calls, paths, watch)
+    return lambda _, watch: CallRecordReader(name, calls, paths, watch, ordered=ordered)
 
 
 def sum_after(before: str, message: Message) -> str:
     """Return the key of a message after others, without fields that not every program repeats."""
-    content = [
-        part if isinstance(part, Reasoning) else structs.replace(part, provider_json=UNSET) for part in message.content
-    ]
+    content = [part if isinstance(part, Reasoning) else _bare(part) for part in message.content]
     spoken = [part for part in content if not isinstance(part, Reasoning)] or content
     stored: Any = tuple(spoken)
     plain: Message = type(message)(content=stored) if stored else type(message)()
     if isinstance(message, ToolMessage):
         plain = structs.replace(plain, tool_call_id=message.tool_call_id)
     return original_bytes.sum_of([trusted.SystemMessage(agent=before), plain])
+
+
+def _bare(part: AnyPart) -> AnyPart:
+    """Return a part without what beside it differs between programs, as the spaces in arguments."""
+    part = structs.replace(part, provider_json=UNSET)
+    if not isinstance(part, ToolCall) or not jsontext.is_json(part.arguments_json):
+        return part
+    return structs.replace(part, arguments_json=jsontext.encode(jsontext.value(part.arguments_json)).decode())
 
 
 class _New(Struct, frozen=True):
@@ -130,7 +146,7 @@ class _Talk:
 class CallRecordReader:
     """Reads one file."""
 
-    def __init__(self, name: str, calls: Calls, paths: Sequence[str], watch: Watch) -> None:
+    def __init__(self, name: str, calls: Calls, paths: Sequence[str], watch: Watch, *, ordered: bool) -> None:
         """Start before the first record."""
         self._name = name
         self._calls = calls
@@ -139,6 +155,7 @@ class CallRecordReader:
         self._talks: dict[str, _Talk] = {}
         self._last: _Talk | None = None
         self._early: list[Record] = []  # those before the first call
+        self._waiting: list[tuple[Record, Sequence[Call]]] | None = None if ordered else []
 
     def record(self, record: Record) -> Iterator[Step]:
         """Read a line, or a document."""
@@ -154,6 +171,7 @@ class CallRecordReader:
 
     def end(self) -> Iterator[Step]:
         """End all conversations."""
+        yield from self._in_order()
         if self._early:
             yield from self._talk("", Call(session=Session(file_format=self._name)))
         for talk in self._talks.values():
@@ -178,7 +196,19 @@ class CallRecordReader:
                 calls = self._calls(record.fields, lambda kind, why: self._watch.note(kind, why, line))
             except PalaverError as error:
                 self._watch.note("unread", str(error), line)
-        yield from self._take(record, calls)
+        if self._waiting is None:
+            yield from self._take(record, calls)
+        else:
+            self._waiting.append((record, calls))
+
+    def _in_order(self) -> Iterator[Step]:
+        """Yield the steps of all calls by their times, without those of a run that has calls inside it."""
+        waiting, self._waiting = self._waiting or [], None
+        every = [call for _, calls in waiting for call in calls]
+        inner, ids = {call.key for call in every if not call.outer}, {call.id for call in every if call.id is not None}
+        for record, calls in sorted(waiting, key=lambda each: min((call.started or 0 for call in each[1]), default=0)):
+            counted = [call for call in calls if not call.outer or (call.key not in inner and call.parent not in ids)]
+            yield from self._take(record, sorted(counted, key=lambda call: call.started or 0))
 
     def _take(self, record: Record, calls: Iterable[Call]) -> Iterator[Step]:
         """Yield the steps of the calls of a record, which stays with the first new message."""

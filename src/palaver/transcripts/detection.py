@@ -138,6 +138,9 @@ _SIGNATURES: Final = {
         "**source **kind **timestamp",
         "instance_id metadata{} **agent_class",
     ),
+    "langsmith": ("**run_type **inputs",),
+    "langfuse": ("**traceId **startTime", "**timestamp **sessionId", "trace{} observations[]"),
+    "litellm_logs": ("**call_type **startTime",),
     "anthropic_batches": ("custom_id result{}|params{}|request{}", "requests[] **custom_id"),
 }
 
