@@ -1,4 +1,4 @@
-"""Batches of Anthropic messages: the requests, and the results of a batch (docs/spec/dialects.md#4). Only read.
+"""Batches of Anthropic messages: the requests, and the results of a batch. Only read.
 
 Read: lines of results (``custom_id`` and ``result``), and of requests (``custom_id`` and ``params``, or ``request`` as
 Google's cloud has it), also as a list, or under ``requests``. Each is a conversation of its own; its id is the
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver import wires
-from palaver.transcripts.calls import Call, Note, calls_reading
+from palaver.transcripts.calls import Call, Note, calls_reading, first_record
 from palaver.transcripts.conversation import Session
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.fields import inner, string
@@ -38,10 +38,7 @@ _PROVEN: Final = 0.9
 
 def detect(head: Head) -> Detection | None:
     """Return a ``custom_id`` with the result or the request of a message."""
-    listed = head.fields.get("requests")
-    found: object = cast("list[object]", listed)[0] if isinstance(listed, list) and listed else None
-    first = next(iter(head.items), head.fields or head.first) if found is None else found
-    return Detection(_PROVEN) if isinstance(first, dict) and _is_known(cast("dict[str, Any]", first)) else None
+    return Detection(_PROVEN) if _is_known(first_record(head, "requests")) else None
 
 
 def _is_known(record: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from msgspec import UNSET, Struct, structs
 
@@ -32,10 +32,11 @@ from palaver.transcripts import documents, original_bytes
 from palaver.transcripts.conversation import Conversation, Session, derived_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from palaver.core.jsontext import Fields
     from palaver.transcripts.conversation import Step
+    from palaver.transcripts.detection import Head
     from palaver.transcripts.format import Origin
     from palaver.transcripts.record import Record
     from palaver.transcripts.unknown_fields import Watch
@@ -72,6 +73,17 @@ def calls_reading(
 ) -> Callable[[Origin, Watch], CallRecordReader]:
     """Return the reader of a format; ``paths`` are the keys of the list in a document that is an object."""
     return lambda _, watch: CallRecordReader(name, calls, paths, watch, ordered=ordered)
+
+
+def first_record(head: Head, *paths: str) -> Mapping[str, Any]:
+    """Return the first record at the beginning of a file: that of a list, under one of ``paths``, or of the lines."""
+    fields = head.fields
+    for path in paths:
+        items: object = fields.get(path)
+        first: object = cast("list[object]", items)[0] if isinstance(items, list) and items else None
+        if isinstance(first, dict):
+            return cast("dict[str, Any]", first)
+    return next(iter(head.items), fields or head.first)
 
 
 def sum_after(before: str, message: Message) -> str:

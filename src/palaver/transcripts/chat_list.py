@@ -5,7 +5,7 @@ Rules:
 - ``thinking_blocks`` (signed) and ``reasoning_content`` are reasoning before the text; the second repeats the first
   when a message has both.
 - A document has its list at ``paths``; a new one is ``before``, the list and ``after``.
-- What a message has beyond the wire's keys stays under ``provider[form.extra]``.
+- Keys that the program has beside a message (``others``) stay under ``provider[form.extra]``.
 
 Stability: experimental.
 """
@@ -20,6 +20,7 @@ from palaver import wires
 from palaver.core import jsontext, trusted
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, ToolMessage
 from palaver.core.parts import Reasoning
+from palaver.transcripts import extension_slot
 from palaver.transcripts.conversation import Session, derived_id
 from palaver.transcripts.fields import listed, split, string
 from palaver.transcripts.message_list import (
@@ -69,7 +70,8 @@ class ChatForm(Form):
 
     def fitted(self, fields: Fields) -> dict[str, Raw]:
         """Return a message as the wire has it."""
-        return {key: fields[key] for key in WIRE_KEYS if key in fields}
+        own = self.others | (self.keys - WIRE_KEYS) | {extension_slot.SLOT}
+        return {key: raw for key, raw in fields.items() if key not in own}
 
     def beside(self, message: Message, fields: Fields) -> Message:  # noqa: ARG002 (for forms that have data there)
         """Return a message with the data beside it."""
@@ -85,8 +87,7 @@ class ChatForm(Form):
         """Return the message of a record."""
         body = jsontext.encode({"messages": [self.fitted(fields)]})
         found: list[Message] = list(wires.get(WIRE).decode_request(body).messages)
-        rest = self.rest({key: raw for key, raw in fields.items() if key not in self.others})
-        rest |= {key: jsontext.own(fields[key]) for key in self.others if key in fields}
+        rest: dict[str, Any] = {key: jsontext.own(fields[key]) for key in self.others if key in fields}
         if len(found) == 1:
             message = found[0]
             thoughts = _thoughts(fields, rest) if isinstance(message, AssistantMessage) else ()

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from palaver.core import jsontext
-from palaver.transcripts.calls import Call, Note, calls_reading
+from palaver.transcripts.calls import Call, Note, calls_reading, first_record
 from palaver.transcripts.conversation import Session
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.fields import either, inner, kind_of, listed, read_time, split, string, value
@@ -40,14 +40,10 @@ _MADE: Final = ("output", "completionTokens", "outputTokens")
 
 def detect(head: Head) -> Detection | None:
     """Return an observation by its type and trace, or a trace by its fields."""
-    fields = head.fields
-    listing = fields.get("data")
-    first: object = (
-        listing[0] if isinstance(listing, list) and listing else next(iter(head.items), head.fields or head.first)
-    )
+    fields, first = head.fields, first_record(head, "data")
     if isinstance(fields.get("trace"), dict) and isinstance(fields.get("observations"), list):
         return Detection(0.95)
-    return Detection(0.95) if isinstance(first, dict) and (_is_observation(first) or _is_trace(first)) else None
+    return Detection(0.95) if _is_observation(first) or _is_trace(first) else None
 
 
 def _is_observation(record: Mapping[str, Any]) -> bool:

@@ -15,17 +15,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from palaver.transcripts.calls import Call, Note, calls_reading
+from palaver.transcripts.calls import Call, Note, calls_reading, first_record
 from palaver.transcripts.conversation import Session
 from palaver.transcripts.detection import Detection, Head
-from palaver.transcripts.fields import inner, read_time, string, value
+from palaver.transcripts.fields import as_object, inner, read_time, string, value
 from palaver.transcripts.format import TranscriptFormat
+from palaver.transcripts.langchain.reader import usage_of as langchain_usage
 from palaver.transcripts.logged_messages import answers, asked, usage_of, with_data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from palaver.core.jsontext import Fields
+    from palaver.core.usage import Usage
 
 NAME: Final = "langsmith"
 
@@ -36,9 +38,7 @@ _MODELS: Final = frozenset(("llm", "chat_model"))
 
 def detect(head: Head) -> Detection | None:
     """Return a run: its type, its inputs, and its place in a trace."""
-    runs = head.fields.get("runs")
-    first: object = runs[0] if isinstance(runs, list) and runs else next(iter(head.items), head.fields or head.first)
-    return Detection(0.95) if isinstance(first, dict) and _is_run(first) else None
+    return Detection(0.95) if _is_run(first_record(head, "runs")) else None
 
 
 def _is_run(record: Mapping[str, Any]) -> bool:
@@ -63,7 +63,7 @@ def _calls(fields: Fields, note: Note) -> Sequence[Call]:
         note("unread", error.strip().partition("\n")[0])
     messages = asked(fields, "inputs", note)
     said = answers(fields, "outputs", note)
-    usage = usage_of(fields, ("prompt_tokens",), ("completion_tokens",)) if kind in _MODELS else None
+    usage = _usage(fields) if kind in _MODELS else None
     started = read_time(value(fields, "start_time"))
     call = Call(
         asked=messages,
@@ -77,6 +77,13 @@ def _calls(fields: Fields, note: Note) -> Sequence[Call]:
         parent=string(fields, "parent_run_id"),
     )
     return [call] if messages or said else []
+
+
+def _usage(fields: Fields) -> Usage | None:
+    """Return the usage of a run: that of its answer, else its own counters."""
+    counted = fields.get("outputs")
+    told = langchain_usage(as_object(counted)) if counted is not None else None
+    return told or usage_of(fields, ("prompt_tokens",), ("completion_tokens",))
 
 
 FORMAT: Final = TranscriptFormat(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from palaver.transcripts.calls import Call, Note, calls_reading
+from palaver.transcripts.calls import Call, Note, calls_reading, first_record
 from palaver.transcripts.conversation import Session
 from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.fields import as_object, kind_of, read_time, string, value
@@ -34,12 +34,7 @@ _KEYS: Final = ("session_id", "trace_id", "litellm_trace_id")
 
 def detect(head: Head) -> Detection | None:
     """Return a row with the type of a call, its time, and what it cost."""
-    fields = head.fields
-    listing = fields.get("data")
-    first: object = (
-        listing[0] if isinstance(listing, list) and listing else next(iter(head.items), head.fields or head.first)
-    )
-    return Detection(0.95) if isinstance(first, dict) and _is_row(first) else None
+    return Detection(0.95) if _is_row(first_record(head, "data")) else None
 
 
 def _is_row(record: Mapping[str, Any]) -> bool:

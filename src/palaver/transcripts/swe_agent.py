@@ -118,7 +118,7 @@ class HistoryForm(ChatForm):
             record["agent"] = message.agent
         if isinstance(message, ToolMessage):
             record["tool_call_ids"] = [record.pop("tool_call_id", "")]
-        kinds = {AssistantMessage: "action", SystemMessage: "system_prompt"}
+        kinds: dict[type, str] = {AssistantMessage: "action", SystemMessage: "system_prompt"}
         return {**record, "message_type": kinds.get(type(message), "observation")}
 
 
