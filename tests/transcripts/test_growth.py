@@ -73,6 +73,16 @@ LINES = {
     },
     "aider": lambda n: f"\n#### {n}  \n> x  \n\nanswer {n}\n",
     "specstory": lambda n: f"_**{'User' if n % 2 else 'Agent'}**_\n\nx\n\n---\n",
+    "langsmith": lambda n: {"id": f"{n}", "run_type": "llm", "trace_id": f"{n}", "inputs": {"messages": []}},
+    "langfuse": lambda n: {"traceId": f"{n}", "type": "GENERATION", "startTime": "x", "input": f"{n}"},
+    "litellm_logs": lambda n: {"call_type": "c", "startTime": n, "spend": 0, "messages": f"{n}"},
+    "openhands": lambda n: {"id": n, "source": "user", "action": "message", "args": {"content": f"{n}"}},
+    "swe_agent": lambda n: {"role": "user", "agent": "main", "content": f"{n}"},
+    "mini_swe_agent": lambda n: {"role": "user", "content": f"{n}"},
+    "anthropic_batches": lambda n: {
+        "custom_id": f"{n}",
+        "params": {"messages": [{"role": "user", "content": f"{n}"}]},
+    },
 }  # fmt: skip
 KEYED = frozenset(("chatgpt",))
 """Those whose records are the values of an object, by their id."""
@@ -80,6 +90,8 @@ DOCUMENTS = {
     "atif": '{"schema_version":"ATIF-v1.4","session_id":"s","agent":{"name":"a","version":"1"},"steps":[%s]}',
     "inspect": '{"version":2,"status":"success","eval":{"task":"t","model":"m"},"samples":[{"id":1,"messages":[%s]}]}',
     **dict.fromkeys(("agent_swarm_kit", "kairo", "kairo_a2a", "codebuff", "deepagents", "vercel_ui"), "[%s]"),
+    "swe_agent": '{"history":[%s]}',
+    "mini_swe_agent": '{"messages":[%s]}',
     "opencode": '{"info":{"id":"s"},"messages":[%s]}',
     "chatgpt": '[{"mapping":{%s}}]',
     "claude_ai": '[{"uuid":"c","chat_messages":[%s]}]',

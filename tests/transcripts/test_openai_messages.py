@@ -12,7 +12,7 @@ from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.parts import Image, ToolCall, Url
 from palaver.core.usage import Usage
 from palaver.threads import Entry, Thread
-from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.conversation import session_of, transcript_of
 from palaver.transcripts.openai_messages import sharegpt, without_padding
 from tests.transcripts.samples import FOLDER
 
@@ -93,6 +93,30 @@ def test_batches_hold_requests_and_responses():
     assert said(failed) == []
 
 
+def test_lines_of_a_batch_say_when_and_for_which_request():
+    early, later, asked, *others = read("batch_vllm.jsonl")
+    assert [(each.text, each.model, each.sent_at) for line in (early, later) for each in said(line)] == [
+        ("ho", "llama", 1715633336000),
+        ("yo", "deepseek", 1744043847000),
+    ]
+    assert [part.text for part in said(later)[0].content] == ["Greet.", "yo"]
+    assert texts(asked) == [("system", "Be brief."), ("user", "hi")]
+    assert [said(each) for each in others] == [[], [], []]
+    assert [session_of(each.metadata).id for each in (early, asked)] == ["early", "asked"]
+
+
+def test_lines_of_a_batch_without_a_message_are_reported():
+    _, drift = CHAT.read_with_unknown((FILES / "batch_vllm.jsonl").read_bytes())
+    assert [(each.kind, each.line) for each in drift] == [("unread", 4), ("unread", 5), ("unread", 6)]
+    assert [each.name for each in drift][1:] == ["a request to /v1/embeddings", "batch_expired: The batch expired."]
+
+
+def test_instructions_of_a_request_stay_apart_from_its_messages():
+    asked = read("batch_vllm.jsonl")[2]
+    body = json.loads(CHAT.write(edited(asked, "Be brief.", "Be long.")).body)["body"]
+    assert body == {"model": "m", "instructions": "Be long.", "input": [{"role": "user", "content": "hi"}]}
+
+
 def test_arguments_stay_an_object_where_they_were_one():
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
     data = json.dumps({"messages": [{"role": "assistant", "content": None, "tool_calls": [call]}]}).encode()
@@ -151,6 +175,7 @@ EDITS = {
     "trl.jsonl": ("Green.", "Grey."),
     "preference.jsonl": ("Sky?", "Sea?"),
     "batch.jsonl": ("ho", "hm"),
+    "batch_vllm.jsonl": ("ho", "hm"),
     "answers.jsonl": ("two", "too"),
     "lines.jsonl": ("two", "too"),
     "lists.jsonl": ("who?", "how?"),

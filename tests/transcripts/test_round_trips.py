@@ -27,15 +27,17 @@ CARRYING = (
     "codex",
     "gemini_cli",
     "langchain",
+    "mini_swe_agent",
     "opencode",
     "otel_genai",
     "pi",
     "qwen_code",
+    "swe_agent",
     "vercel_ui",
 )
 """The transcript formats with a place for data of others in every message."""
 
-UNMARKED = frozenset(("ag_ui", "langchain", "otel_genai"))
+UNMARKED = frozenset(("ag_ui", "langchain", "mini_swe_agent", "otel_genai", "swe_agent"))
 """Those that have nothing a marker could be, and say so in their receipt. LangChain has one of several."""
 
 every_file = pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)

@@ -75,6 +75,13 @@ _FORMATS: Final = {
     "claude_ai": "palaver.transcripts.claude_ai",
     "aider": "palaver.transcripts.aider",
     "specstory": "palaver.transcripts.specstory",
+    "anthropic_batches": "palaver.transcripts.anthropic_batches",
+    "swe_agent": "palaver.transcripts.swe_agent",
+    "mini_swe_agent": "palaver.transcripts.mini_swe_agent",
+    "openhands": "palaver.transcripts.openhands",
+    "langsmith": "palaver.transcripts.langsmith",
+    "langfuse": "palaver.transcripts.langfuse",
+    "litellm_logs": "palaver.transcripts.litellm_logs",
 }
 
 ALIASES: Final = {

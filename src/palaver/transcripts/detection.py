@@ -134,6 +134,18 @@ _SIGNATURES: Final = {
     "claude_ai": ("chat_messages[]",),
     "aider": ("<markdown>",),
     "specstory": ("<markdown>",),
+    "swe_agent": ("trajectory[] **action **observation", "history[] **role **agent"),
+    "mini_swe_agent": ("trajectory_format", "info{} **mini_version|**instance_cost"),
+    "openhands": (
+        "**source **action **args",
+        "**source **observation **content",
+        "**source **kind **timestamp",
+        "instance_id metadata{} **agent_class",
+    ),
+    "langsmith": ("**run_type **inputs",),
+    "langfuse": ("**traceId **startTime", "**timestamp **sessionId", "trace{} observations[]"),
+    "litellm_logs": ("**call_type **startTime",),
+    "anthropic_batches": ("custom_id result{}|params{}|request{}", "requests[] **custom_id"),
 }
 
 

@@ -2,12 +2,12 @@
 
 Read: each line, or each object of a JSON array, is a conversation of its own; a file whose lines or items are messages
 is one. Known shapes: ``messages``; ``prompt`` with ``completion``, or with ``chosen`` and ``rejected``, and those two
-alone (the rejected one is a branch); preferences with ``input``; lines of a batch, requests and responses (further
-choices are branches); ShareGPT's ``conversations`` of ``from`` and ``value``, with two answers beside them if it has
-any; Alpaca's ``instruction``, ``input`` and ``output`` or two answers. Messages are those of ``openai_chat``, in a
-batch of ``/v1/responses`` those of ``openai_responses``. A call of ShareGPT has no id: it gets one by its place, which
-is marked and never written back. ``<think>`` stays in the text. Other columns stay in their record, and are on the
-receipt of another format.
+alone (the rejected one is a branch); preferences with ``input``; lines of a batch of OpenAI or vLLM, requests and
+responses (further choices are branches); ShareGPT's ``conversations`` of ``from`` and ``value``, with two answers
+beside them if it has any; Alpaca's ``instruction``, ``input`` and ``output`` or two answers. Messages are those of
+``openai_chat``, in a batch of ``/v1/responses`` those of ``openai_responses``. A call of ShareGPT has no id: it gets
+one by its place, which is marked and never written back. ``<think>`` stays in the text. Other columns stay in their
+record, and are on the receipt of another format.
 
 Written: a conversation that was read keeps its shape when it is edited or continued. Any other is a line of
 ``messages``, the model's view. Nothing is carried: another column would be training data.

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Raw
 
 from palaver import wires
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, PalaverError
 from palaver.transcripts import documents
 from palaver.transcripts.conversation import Conversation, Session, derived_id
 from palaver.transcripts.fields import as_object, inner, string
-from palaver.transcripts.openai_messages import alpaca, images, sharegpt
+from palaver.transcripts.openai_messages import alpaca, batch, images, sharegpt
 from palaver.transcripts.openai_messages.shapes import (
     COLUMNS,
     NAME,
@@ -48,7 +48,8 @@ Said: TypeAlias = "tuple[list[Message], list[list[Message]], int]"
 """The messages of a record, those of its other branches, and how many of those are shared with the first."""
 
 
-_TEXTS: Final = ("reasoning_content", "refusal")
+_LIST_OF: Final = {WIRE: "messages", RESPONSES: "input"}
+"""The key of the messages in a request, by wire."""
 
 
 def _raise(kind: Literal["block", "unread"], why: str) -> None:  # noqa: ARG001 (a reader that notes nothing)
@@ -67,6 +68,7 @@ class RecordReader:
         self._early: list[Record] = []
         self._seen: dict[bytes, int] = {}
         self._columns: dict[str, None] = {}  # columns that are in no message of the conversation
+        self._id: str | None = None  # the id of the current line of a batch
         self._one: bool | None = None  # whether the file is one conversation
 
     def record(self, record: Record) -> Iterator[Step]:
@@ -122,6 +124,8 @@ class RecordReader:
         conversation = self._conversation
         if conversation is None:
             return
+        if shape == "batch":
+            self._id = string(fields or {}, "custom_id")
         yield from self._said(conversation, record, shape)
 
     def _begin(self, raw: bytes) -> Iterator[Step]:
@@ -129,6 +133,7 @@ class RecordReader:
         count = self._seen[digest] = self._seen.get(digest, 0) + 1
         self._conversation = Conversation(NAME, derived_id(NAME, digest.hex(), count))
         self._columns = {}
+        self._id = None
         yield self._conversation.began()
         early, self._early = self._early, []
         for record in early:
@@ -136,7 +141,8 @@ class RecordReader:
 
     def _ended(self) -> Iterator[Step]:
         if self._conversation is not None:
-            yield self._conversation.ended(metadata=Session(file_format=NAME, columns=list(self._columns)).metadata())
+            session = Session(file_format=NAME, id=self._id, columns=list(self._columns))
+            yield self._conversation.ended(metadata=session.metadata())
             self._conversation = None
 
     def expects(self, record: Record) -> bool:
@@ -237,10 +243,10 @@ def messages_of(raw: bytes | Raw, wire: str = WIRE, key: str = "messages", note:
 
 def _check_texts(raw: bytes | Raw) -> None:
     """Check the texts that the wire skips when they have another type."""
-    if any(b'"%b"' % key.encode() in bytes(raw) for key in _TEXTS):
+    if any(b'"%b"' % key.encode() in bytes(raw) for key in batch.TEXTS):
         for each in jsontext.items(raw):
             message = as_object(each)
-            for key in _TEXTS:
+            for key in batch.TEXTS:
                 string(message, key)
 
 
@@ -282,18 +288,20 @@ def _of_preference(fields: Fields, note: Note) -> Said:
 
 
 def _of_batch(fields: Fields, note: Note) -> Said:
+    wire = batch.wire_of_request(fields)
+    if wire is None:
+        found = batch.answers(fields, note)
+        return found[:1], [[each] for each in found[1:]], 0
     body = inner(fields, "body")
-    if "messages" in body:
-        return messages_of(body["messages"], note=note), [], 0
-    if "input" in body:
-        return messages_of(body["input"], RESPONSES, "input", note), [], 0
-    answer = inner(fields, "response")
-    answered = inner(answer, "body")
-    if not answered:
-        return [], [], 0
-    wire = RESPONSES if "output" in answered else WIRE
-    response = wires.get(wire).decode_response(bytes(answer["body"]))
-    return [response.message], [[each] for each in response.alternatives], 0
+    key = _LIST_OF[wire]
+    found = messages_of(body[key], wire, key, note)
+    return [*_instructions(body), *found] if wire == RESPONSES else found, [], 0
+
+
+def _instructions(body: Fields) -> list[Message]:
+    """Return the system message beside the messages of a request."""
+    said = string(body, "instructions")
+    return [] if said is None else [trusted.SystemMessage(content=(trusted.Text(said),))]
 
 
 def _of_sharegpt(fields: Fields, note: Note) -> Said:

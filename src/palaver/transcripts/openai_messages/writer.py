@@ -18,12 +18,12 @@ from msgspec import Raw
 
 from palaver import wires
 from palaver.core import jsontext, trusted
-from palaver.core.messages import AssistantMessage, FlushMarker, RescueMarker
+from palaver.core.messages import AssistantMessage, DeveloperMessage, FlushMarker, RescueMarker, SystemMessage
 from palaver.core.parts import MalformedToolCall, Media, Opaque, Reasoning, Refusal, Text, ToolCall
 from palaver.threads.thread import MAIN
 from palaver.transcripts import documents, extension_slot, original_bytes
 from palaver.transcripts.fields import inner, integer
-from palaver.transcripts.openai_messages import alpaca, images, sharegpt
+from palaver.transcripts.openai_messages import alpaca, batch, images, sharegpt
 from palaver.transcripts.openai_messages.reader import column
 from palaver.transcripts.openai_messages.shapes import NAME, RESPONSES, WIRE, Shape, list_shape, shape_of
 from palaver.transcripts.writer import is_record, singly, unsupported
@@ -220,21 +220,20 @@ class Writer:
 
     def _batch(self, fields: Fields, lines: Sequence[Sequence[Entry]]) -> dict[str, Any]:
         """Return the body of a request or of a response."""
-        body = inner(fields, "body")
-        if "messages" in body:
+        asked, body = batch.wire_of_request(fields), inner(fields, "body")
+        if asked == WIRE:
             return {"body": {**body, "messages": self._messages(lines[0])}}
-        if "input" in body:
-            return {"body": {**body, "input": self._messages(lines[0], RESPONSES, "input")}}
-        response = inner(fields, "response")
-        answered = inner(response, "body")
-        key, wire = ("output", RESPONSES) if "output" in answered else ("choices", WIRE)
+        if asked == RESPONSES:
+            return {"body": {**body, **self._asked(body, lines[0])}}
+        wire, answered = batch.answered(fields)
+        key = "output" if wire == RESPONSES else "choices"
         messages = [line[-1].message for line in lines]
         answers = [each for each in messages if isinstance(each, AssistantMessage)]
         if len(answers) != len(messages) or len(lines[0]) != 1:
             self._writing.lose("dropped", "messages", "a response of a batch holds one answer", lines[0][0])
         if not answers:
             return {}
-        before = wires.get(wire).decode_response(bytes(response["body"]))
+        before = batch.answer_of(wire, answered)
         others = (before.message, *before.alternatives)
         ended = all(one.finish_reason == other.finish_reason for one, other in zip(answers, others, strict=False))
         # the wire repeats its own word for the end of an answer
@@ -242,12 +241,19 @@ class Writer:
         made = trusted.Response(answers[0], tuple(answers[1:]), origin=wire if own else None)
         encoded = wires.get(wire).encode_response(made)
         self._lose(encoded.losses, lines[0])
-        fields = jsontext.fields(encoded.body)
-        edited = _edited(answers[0], before.message, fields, _ANSWER[wire])
-        if key == "choices":
-            told = self._choices(answered, fields[key], answers, others)
-            return {"response": {**response, "body": {**answered, **edited, key: told}}}
-        return {"response": {**response, "body": {**answered, **edited, key: fields[key]}}}
+        written = jsontext.fields(encoded.body)
+        edited = _edited(answers[0], before.message, written, _ANSWER[wire]) | batch.dated(answered, answers[0].sent_at)
+        told = self._choices(answered, written[key], answers, others) if key == "choices" else written[key]
+        return {"response": batch.with_body(fields, {**answered, **edited, key: jsontext.raw(told)})}
+
+    def _asked(self, body: Fields, line: Sequence[Entry]) -> dict[str, Any]:
+        """Return the messages of a request of Responses: its instructions, and a list."""
+        first = line[0].message if line else None
+        apart = "instructions" in body and isinstance(first, SystemMessage | DeveloperMessage)
+        found: dict[str, Any] = {"input": self._messages(line[1:] if apart else line, RESPONSES, "input")}
+        if "instructions" in body:
+            found["instructions"] = first.text if first is not None and apart else None
+        return found
 
     def _choices(
         self,

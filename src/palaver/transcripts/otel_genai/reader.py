@@ -16,17 +16,17 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec import UNSET, structs
+from msgspec import structs
 
-from palaver.core import jsontext, trusted
+from palaver.core import jsontext
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
-from palaver.core.parts import Reasoning
 from palaver.threads.ids import is_uuid
 from palaver.threads.thread import MAIN
 from palaver.transcripts import documents, original_bytes
+from palaver.transcripts.calls import sum_after
 from palaver.transcripts.conversation import Conversation, Session, derived_id
 from palaver.transcripts.fields import split, string
 from palaver.transcripts.otel_genai.shapes import FINISH, LISTS, NAME, Parts, Span, spans_of
@@ -199,7 +199,7 @@ class RecordReader:
         for message in (*_messages(span.input, parts), *_messages(span.output, parts)):
             if named in (results if isinstance(message, ToolMessage) else calls):
                 continue
-            now = _sum(said, message)
+            now = sum_after(said, message)
             new.append(_New(said, now, _at(message, span.ended if isinstance(message, ToolMessage) else span.started)))
             said = now
         return new
@@ -211,7 +211,7 @@ class RecordReader:
         said = ""
         before: list[Message] = [parts.system(span.system)] if span.system else []
         for message in (*before, *_messages(span.input, parts)):
-            now = _sum(said, message)
+            now = sum_after(said, message)
             if now not in talk.said and now not in adding:
                 new.append(_New(said, now, _at(message, span.started)))
                 adding.add(now)
@@ -219,7 +219,7 @@ class RecordReader:
         for place, raw in enumerate(span.output):
             answer = said
             for message in _messages([raw], parts):
-                now = _sum(answer, message)
+                now = sum_after(answer, message)
                 if now not in talk.said and now not in adding:
                     new.append(_New(answer, now, _at(_answered(message, span, place), span.ended)))
                     adding.add(now)
@@ -231,19 +231,6 @@ def _messages(raws: Sequence[Raw], parts: Parts) -> Iterator[Message]:
     for raw in raws:
         if fields := split(raw):
             yield from parts.messages(fields)
-
-
-def _sum(said: str, message: Message) -> str:
-    """Return the key of a message after others, without fields that not every program repeats."""
-    content = [
-        part if isinstance(part, Reasoning) else structs.replace(part, provider_json=UNSET) for part in message.content
-    ]
-    spoken = [part for part in content if not isinstance(part, Reasoning)] or content
-    stored: Any = tuple(spoken)
-    plain: Message = type(message)(content=stored) if stored else type(message)()
-    if isinstance(message, ToolMessage):
-        plain = structs.replace(plain, tool_call_id=message.tool_call_id)
-    return original_bytes.sum_of([trusted.SystemMessage(agent=said), plain])
 
 
 def _at(message: Message, at: int | None) -> Message:
