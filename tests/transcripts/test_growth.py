@@ -60,11 +60,12 @@ LINES = {
     "kairo_a2a": lambda n: {"role": "user", "parts": [{"text": f"{n}"}]},
     "codebuff": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "deepagents": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
+    "cline": lambda n: {"role": "user", "content": f"{n}", "ts": n},
 }  # fmt: skip
 DOCUMENTS = {
     "atif": '{"schema_version":"ATIF-v1.4","session_id":"s","agent":{"name":"a","version":"1"},"steps":[%s]}',
     "inspect": '{"version":2,"status":"success","eval":{"task":"t","model":"m"},"samples":[{"id":1,"messages":[%s]}]}',
-    **dict.fromkeys(("agent_swarm_kit", "kairo", "kairo_a2a", "codebuff", "deepagents", "vercel_ui"), "[%s]"),
+    **dict.fromkeys(("agent_swarm_kit", "kairo", "kairo_a2a", "codebuff", "deepagents", "vercel_ui", "cline"), "[%s]"),
     "opencode": '{"info":{"id":"s"},"messages":[%s]}',
 }
 

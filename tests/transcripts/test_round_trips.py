@@ -24,6 +24,7 @@ CARRYING = (
     "acp",
     "ag_ui",
     "claude_code",
+    "cline",
     "codex",
     "gemini_cli",
     "langchain",

@@ -71,6 +71,7 @@ _FORMATS: Final = {
     "ag_ui": "palaver.transcripts.ag_ui",
     "acp": "palaver.transcripts.acp",
     "hf_sts": "palaver.transcripts.hf_sts",
+    "cline": "palaver.transcripts.cline",
 }
 
 ALIASES: Final = {
@@ -80,6 +81,7 @@ ALIASES: Final = {
     "vercel": "vercel_ui",
     "sharegpt": "openai_messages",
     "otel": "otel_genai",
+    "roo_code": "cline",
 }
 """Short names, and the formats that they stand for. ``gemini`` is a wire (``palaver.wires.ALIASES``)."""
 

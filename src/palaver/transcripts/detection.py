@@ -130,6 +130,11 @@ _SIGNATURES: Final = {
     ),
     "acp": ("**sessionUpdate", "**jsonrpc **method"),
     "hf_sts": ("type=session harness id",),
+    "cline": (
+        "<list> role ts|modelInfo|metrics|isSummary|condenseId|condenseParent|truncationId|truncationParent",
+        "<conversation_history> role",
+        "messages[] agent sessionId updated_at",
+    ),
 }
 
 
@@ -223,6 +228,8 @@ def _of_bytes(head: Head) -> Iterator[str]:
         yield "<exporting>"
     if data.startswith(b"data:") or b"\ndata:" in data:  # an event stream
         yield "<data:>"
+    if head.name.endswith(("api_conversation_history.json", "claude_messages.json")):
+        yield "<conversation_history>"
     if "rollout-" in head.name:
         yield "<rollout>"
 
