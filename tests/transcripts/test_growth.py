@@ -61,6 +61,13 @@ LINES = {
     "codebuff": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "deepagents": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "cline": lambda n: {"role": "user", "content": f"{n}", "ts": n},
+    "copilot_cli": lambda n: {
+        "type": "user.message",
+        "data": {"content": "x"},
+        "id": f"{n}",
+        "timestamp": "2026-01-02T03:04:05.000Z",
+        "parentId": None,
+    },
 }  # fmt: skip
 DOCUMENTS = {
     "atif": '{"schema_version":"ATIF-v1.4","session_id":"s","agent":{"name":"a","version":"1"},"steps":[%s]}',

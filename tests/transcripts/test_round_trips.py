@@ -26,6 +26,7 @@ CARRYING = (
     "claude_code",
     "cline",
     "codex",
+    "copilot_cli",
     "gemini_cli",
     "langchain",
     "opencode",

@@ -72,6 +72,7 @@ _FORMATS: Final = {
     "acp": "palaver.transcripts.acp",
     "hf_sts": "palaver.transcripts.hf_sts",
     "cline": "palaver.transcripts.cline",
+    "copilot_cli": "palaver.transcripts.copilot_cli",
 }
 
 ALIASES: Final = {

@@ -135,6 +135,7 @@ _SIGNATURES: Final = {
         "<conversation_history> role",
         "messages[] agent sessionId updated_at",
     ),
+    "copilot_cli": ("type=session.start data{}", "type data{} id timestamp"),
 }
 
 

@@ -156,6 +156,9 @@ class Form(ABC):
         """Return whether a record can be such a message; else it is only carried by the record of another."""
         return True
 
+    def start(self, writing: WriteState) -> None:  # noqa: B027 (most forms need nothing)
+        """Look at the conversation before its first record is written."""
+
     def head(self, writing: WriteState) -> bytes:  # noqa: ARG002 (for forms with fields around the list)
         """Return the text before the first record of a new document, or the first line."""
         return b"" if self.lines else b"["
@@ -233,6 +236,19 @@ def line_reading(form: Callable[[Watch], Form]) -> Callable[[Origin, Watch], Lin
 def list_rendering(form: Callable[[Watch], Form]) -> Callable[[WriteState], ListRecordWriter]:
     """Return the writer of documents or lines of a form."""
     return lambda writing: ListRecordWriter(form, writing)
+
+
+def with_next(entries: Sequence[Entry], holds: Callable[[Message], bool]) -> Iterator[Sequence[Entry]]:
+    """Group each entry alone; those that cannot stand alone with the next that can, or with the last one."""
+    group: list[Entry] = []
+    last = max((place for place, entry in enumerate(entries) if holds(entry.message)), default=-1)
+    for place, entry in enumerate(entries):
+        group.append(entry)
+        if holds(entry.message) and place != last:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def tag_of(part: AnyPart) -> str:
@@ -418,6 +434,7 @@ class ListRecordWriter:
             if isinstance(part, ToolCall)
         )
         writing.whole = True
+        self._form.start(writing)
         numbers = [original_bytes.numbers_of(entry.message, writing.file_format) for entry in writing.entries]
         self._alone = writing.native and [each for each in numbers if each] == [(ALONE,)] and self._all_native()
 
