@@ -61,6 +61,8 @@ LINES = {
     "codebuff": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "deepagents": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "cline": lambda n: {"role": "user", "content": f"{n}", "ts": n},
+    "amp": lambda n: {"role": "user", "messageId": n, "content": TEXT},
+    "droid": lambda n: {"type": "message", "id": f"{n}", "message": {"role": "user", "content": f"{n}"}},
     "copilot_cli": lambda n: {
         "type": "user.message",
         "data": {"content": "x"},
@@ -73,6 +75,7 @@ DOCUMENTS = {
     "atif": '{"schema_version":"ATIF-v1.4","session_id":"s","agent":{"name":"a","version":"1"},"steps":[%s]}',
     "inspect": '{"version":2,"status":"success","eval":{"task":"t","model":"m"},"samples":[{"id":1,"messages":[%s]}]}',
     **dict.fromkeys(("agent_swarm_kit", "kairo", "kairo_a2a", "codebuff", "deepagents", "vercel_ui", "cline"), "[%s]"),
+    "amp": '{"v":1,"id":"T-1","messages":[%s]}',
     "opencode": '{"info":{"id":"s"},"messages":[%s]}',
 }
 

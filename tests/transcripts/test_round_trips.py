@@ -23,10 +23,12 @@ from tests.transcripts.samples import FILES, IDS, every_pair, goes_to, origin
 CARRYING = (
     "acp",
     "ag_ui",
+    "amp",
     "claude_code",
     "cline",
     "codex",
     "copilot_cli",
+    "droid",
     "gemini_cli",
     "langchain",
     "opencode",

@@ -44,7 +44,53 @@ _NO_LOSS: Final = frozenset(("max_tokens", "model", "first message", "tool call 
 _SAID: Final = (UserMessage, AssistantMessage, ToolMessage)
 
 
-class WireForm(Form):
+class ResultsForm(Form):
+    """A record of a person or an answer; that of a person may hold results."""
+
+    def holds(self, message: Message) -> bool:
+        """Return whether there are such messages in the list."""
+        return isinstance(message, _SAID)
+
+    def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+        """Put neighbouring results together, and messages that cannot stand alone with the next one."""
+        group: list[Entry] = []
+        for place, entry in enumerate(entries):
+            group.append(entry)
+            after = entries[place + 1 :]
+            if not after or (self.holds(entry.message) and not self._shares(entry.message, after)):
+                yield group
+                group = []
+
+    def _shares(self, message: Message, after: Sequence[Entry]) -> bool:
+        """Return whether the next message belongs to the record of one that stands in it."""
+        if isinstance(message, ToolMessage) and isinstance(after[0].message, ToolMessage):
+            return True
+        return not self.holds(after[0].message) and not any(self.holds(each.message) for each in after)
+
+    def beside(self, message: Message, kept: dict[str, Any]) -> Message:
+        """Return a message with the program's fields beside it."""
+        if not kept:
+            return message
+        before = {} if message.provider_json is UNSET else jsontext.fields(message.provider_json)
+        return structs.replace(message, provider_json=jsontext.raw({**before, self.extra: dict(sorted(kept.items()))}))
+
+    def named(self, message: Message) -> Message:
+        """Return a result with the name of its tool, which is that of its call; and remember calls."""
+        self.tools.update((call.id, call.name) for call in message.tool_calls)
+        name = self.tools.get(message.tool_call_id or "") if isinstance(message, ToolMessage) else None
+        if name is None or not isinstance(message, ToolMessage) or message.tool_name is not None:
+            return message
+        return structs.replace(message, tool_name=name)
+
+    def with_beside(self, record: dict[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
+        """Restore the program's fields of the message that had them."""
+        for entry in entries:
+            if kept := stored(entry.message, self.extra):
+                return self.with_rest(record, {key: raw for key, raw in kept.items() if key != ABSENT})
+        return record
+
+
+class WireForm(ResultsForm):
     """A record with ``role`` and ``content`` of a wire."""
 
     wire: ClassVar[str]
@@ -53,27 +99,6 @@ class WireForm(Form):
         """Start without calls."""
         super().__init__(watch)
         self.codec = wires.get(self.wire)
-
-    def holds(self, message: Message) -> bool:
-        """Return whether the wire has such messages in its list."""
-        return isinstance(message, _SAID)
-
-    def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """Put neighbouring results together, and messages that cannot stand alone with the next one."""
-        group: list[Entry] = []
-        for place, entry in enumerate(entries):
-            group.append(entry)
-            held = self.holds(entry.message)
-            after = entries[place + 1] if place + 1 < len(entries) else None
-            if after is None or (held and not self._shares(entry.message, after.message, entries[place + 1 :])):
-                yield group
-                group = []
-
-    def _shares(self, message: Message, after: Message, rest: Sequence[Entry]) -> bool:
-        """Return whether the next message belongs to the record of one that stands in it."""
-        if isinstance(message, ToolMessage) and isinstance(after, ToolMessage):
-            return True
-        return not any(self.holds(each.message) for each in rest)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -86,27 +111,10 @@ class WireForm(Form):
             self.name,
             lambda kind, why: self.watch.note(kind, why, self.line),
         )
-        named = [self._named(each) for each in found]
-        for each in named:
-            self.tools.update((call.id, call.name) for call in each.tool_calls)
-        return named
+        return [self.named(each) for each in found]
 
     def _decoded(self, body: bytes) -> Sequence[Message]:
         return self.codec.decode_request(body).messages
-
-    def _named(self, message: Message) -> Message:
-        """Return a result with the name of its tool, which is that of its call."""
-        name = self.tools.get(message.tool_call_id or "") if isinstance(message, ToolMessage) else None
-        if name is None or not isinstance(message, ToolMessage) or message.tool_name is not None:
-            return message
-        return structs.replace(message, tool_name=name)
-
-    def beside(self, message: Message, kept: dict[str, Any]) -> Message:
-        """Return a message with the program's fields beside it."""
-        if not kept:
-            return message
-        before = {} if message.provider_json is UNSET else jsontext.fields(message.provider_json)
-        return structs.replace(message, provider_json=jsontext.raw({**before, self.extra: dict(sorted(kept.items()))}))
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -152,13 +160,6 @@ class WireForm(Form):
         wire = jsontext.items(jsontext.fields(encoded.body)["messages"])[len(before) :]
         said = wire[:1] if isinstance(messages[0], AssistantMessage) else wire
         return [block for each in said for block in _blocks(jsontext.fields(each)["content"])]
-
-    def with_beside(self, record: dict[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
-        """Restore the program's fields of the message that had them."""
-        for entry in entries:
-            if kept := stored(entry.message, self.extra):
-                return self.with_rest(record, {key: raw for key, raw in kept.items() if key != ABSENT})
-        return record
 
 
 def _blocks(content: Raw) -> list[Raw]:
