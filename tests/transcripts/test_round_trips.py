@@ -30,6 +30,7 @@ CARRYING = (
     "copilot_cli",
     "droid",
     "gemini_cli",
+    "goose",
     "langchain",
     "opencode",
     "otel_genai",

@@ -135,6 +135,7 @@ _SIGNATURES: Final = {
         "<conversation_history> role",
         "messages[] agent sessionId updated_at",
     ),
+    "goose": ("working_dir", "role created content[]"),
     "amp": ("messages[] id v|created|env", "messages[] id **toolUseID"),
     "droid": ("type=session_start id cwd", "type=message message{}"),
     "copilot_cli": ("type=session.start data{}", "type data{} id timestamp"),
