@@ -123,7 +123,10 @@ def test_a_new_task_joins_results_and_carries_the_system_prompt():
     records = json.loads(written.body)
     assert [record["role"] for record in records] == ["user", "assistant", "user", "assistant"]
     assert [block["tool_use_id"] for block in records[2]["content"]] == ["a", "b"]
-    assert [(loss.kind, loss.what) for loss in written.losses] == [("converted", "system")]
+    assert [(loss.kind, loss.what) for loss in written.losses] == [
+        ("converted", "system"),
+        ("approximated", "sent_at"),
+    ]
     (again,) = CLINE.read(written.body)
     assert [message.text for message in said(again)] == [message.text for message in messages]
 

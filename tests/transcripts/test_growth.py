@@ -61,6 +61,7 @@ LINES = {
     "codebuff": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "deepagents": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "cline": lambda n: {"role": "user", "content": f"{n}", "ts": n},
+    "cursor": lambda n: {"role": "user", "message": {"content": TEXT}, "n": n},
     "goose": lambda n: {"role": "user", "created": n, "content": TEXT},
     "amp": lambda n: {"role": "user", "messageId": n, "content": TEXT},
     "droid": lambda n: {"type": "message", "id": f"{n}", "message": {"role": "user", "content": f"{n}"}},

@@ -28,6 +28,7 @@ CARRYING = (
     "cline",
     "codex",
     "copilot_cli",
+    "cursor",
     "droid",
     "gemini_cli",
     "goose",

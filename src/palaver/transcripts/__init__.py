@@ -73,6 +73,7 @@ _FORMATS: Final = {
     "hf_sts": "palaver.transcripts.hf_sts",
     "cline": "palaver.transcripts.cline",
     "copilot_cli": "palaver.transcripts.copilot_cli",
+    "cursor": "palaver.transcripts.cursor",
     "goose": "palaver.transcripts.goose",
     "amp": "palaver.transcripts.amp",
     "droid": "palaver.transcripts.droid",

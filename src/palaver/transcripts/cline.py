@@ -27,8 +27,9 @@ from msgspec import structs
 from palaver.core import jsontext, trusted
 from palaver.core.messages import AssistantMessage, FlushMarker
 from palaver.core.parts import Opaque, Reasoning
+from palaver.threads.ids import now_ms
 from palaver.transcripts import documents, extension_slot
-from palaver.transcripts.conversation import COMPACTION, copied, hidden_before
+from palaver.transcripts.conversation import COMPACTION, copied, hidden_before, session_of
 from palaver.transcripts.detection import Detection
 from palaver.transcripts.fields import flag, inner, integer, listed, read_time, split, string, usage_of_totals, value
 from palaver.transcripts.format import TranscriptFormat
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from palaver.transcripts.detection import Head
     from palaver.transcripts.format import Origin
     from palaver.transcripts.unknown_fields import Watch
+    from palaver.transcripts.writer import WriteState
 
 NAME: Final = "cline"
 WIRE: Final = "anthropic_messages"
@@ -110,6 +112,7 @@ class TaskForm(WireForm):
     wire: ClassVar[str] = WIRE
     keys: ClassVar[frozenset[str]] = frozenset(("role", "content", "ts"))
     paths: ClassVar[tuple[tuple[str, ...], ...]] = (("messages",), ())
+    _at: int | None = None
 
     def __init__(self, watch: Watch) -> None:
         """Start before the first record."""
@@ -177,6 +180,12 @@ class TaskForm(WireForm):
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
+    def start(self, writing: WriteState) -> None:
+        """Choose the time of messages without one; a history that has none gets none."""
+        started = session_of(writing.metadata).started_at
+        times = [entry.message.sent_at for entry in writing.entries if entry.message.sent_at is not None]
+        self._at = None if writing.native and not times else started or next(iter(times), None) or now_ms()
+
     def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
         """Return the record of a group; of one with a summary, its own messages."""
         own = [entry for entry in entries if stored(entry.message, NAME)] or list(entries)
@@ -189,8 +198,9 @@ class TaskForm(WireForm):
             return None
         if isinstance(message, AssistantMessage):
             record |= _answer(message, kept)
-        if message.sent_at is not None:
-            record["ts"] = message.sent_at
+        self._at = self._at if message.sent_at is None else message.sent_at
+        if self._at is not None:
+            record["ts"] = self._at
         return self.with_beside(record, entries)
 
     def _reasoning(self, message: Message | None, kept: Fields) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from msgspec import Raw, structs
 
@@ -97,8 +97,8 @@ def detect(head: Head) -> Detection | None:
 
 def _blocks(record: Mapping[str, Any]) -> set[str]:
     content: object = record.get("content")
-    items: list[Any] = content if isinstance(content, list) else []  # pyright: ignore[reportUnknownVariableType]
-    return {word(each, "type") for each in items if isinstance(each, dict)}
+    items = cast("list[object]", content) if isinstance(content, list) else []
+    return {word(cast("dict[str, Any]", each), "type") for each in items if isinstance(each, dict)}
 
 
 def _is_seen(record: Mapping[str, Any]) -> bool:
