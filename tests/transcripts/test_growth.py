@@ -61,6 +61,7 @@ LINES = {
     "codebuff": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "deepagents": lambda n: {"role": "user", "content": [{"type": "text", "text": f"{n}"}]},
     "cline": lambda n: {"role": "user", "content": f"{n}", "ts": n},
+    "vscode_chat": lambda n: {"requestId": f"{n}", "message": {"text": "x"}, "response": [{"value": "y"}]},
     "cursor": lambda n: {"role": "user", "message": {"content": TEXT}, "n": n},
     "goose": lambda n: {"role": "user", "created": n, "content": TEXT},
     "amp": lambda n: {"role": "user", "messageId": n, "content": TEXT},
@@ -77,6 +78,7 @@ DOCUMENTS = {
     "atif": '{"schema_version":"ATIF-v1.4","session_id":"s","agent":{"name":"a","version":"1"},"steps":[%s]}',
     "inspect": '{"version":2,"status":"success","eval":{"task":"t","model":"m"},"samples":[{"id":1,"messages":[%s]}]}',
     **dict.fromkeys(("agent_swarm_kit", "kairo", "kairo_a2a", "codebuff", "deepagents", "vercel_ui", "cline"), "[%s]"),
+    "vscode_chat": '{"version":3,"responderUsername":"x","requests":[%s]}',
     "amp": '{"v":1,"id":"T-1","messages":[%s]}',
     "opencode": '{"info":{"id":"s"},"messages":[%s]}',
 }

@@ -38,6 +38,7 @@ CARRYING = (
     "pi",
     "qwen_code",
     "vercel_ui",
+    "vscode_chat",
 )
 """The transcript formats with a place for data of others in every message."""
 

@@ -73,6 +73,7 @@ _FORMATS: Final = {
     "hf_sts": "palaver.transcripts.hf_sts",
     "cline": "palaver.transcripts.cline",
     "copilot_cli": "palaver.transcripts.copilot_cli",
+    "vscode_chat": "palaver.transcripts.vscode_chat",
     "cursor": "palaver.transcripts.cursor",
     "goose": "palaver.transcripts.goose",
     "amp": "palaver.transcripts.amp",

@@ -135,6 +135,7 @@ _SIGNATURES: Final = {
         "<conversation_history> role",
         "messages[] agent sessionId updated_at",
     ),
+    "vscode_chat": ("requests[] requesterUsername|responderUsername|initialLocation|requesterAvatarIconUri",),
     "cursor": ("role=user,assistant message{}",),
     "goose": ("working_dir", "role created content[]"),
     "amp": ("messages[] id v|created|env", "messages[] id **toolUseID"),
