@@ -183,9 +183,7 @@ class ThreadForm(WireForm):
     def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
         """Return the record of a group."""
         record = self.body(entries, receipt)
-        message = next((entry.message for entry in entries if self.holds(entry.message)), None)
-        if record is None or message is None:
-            return None
+        message = next((entry.message for entry in entries if self.holds(entry.message)), trusted.UserMessage())
         kept = stored(message, NAME)
         results = [entry.message for entry in entries if isinstance(entry.message, ToolMessage)]
         record["content"] = [*(_block(each) for each in results), *_rest(record["content"])]

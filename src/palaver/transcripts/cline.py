@@ -191,11 +191,9 @@ class TaskForm(WireForm):
         own = [entry for entry in entries if stored(entry.message, NAME)] or list(entries)
         if isinstance(entries[0].message, FlushMarker) and len(own) == 1:
             entries = own
-        message = next((entry.message for entry in entries if self.holds(entry.message)), None)
-        kept = {} if message is None else stored(message, NAME)
+        message = next((entry.message for entry in entries if self.holds(entry.message)), trusted.UserMessage())
+        kept = stored(message, NAME)
         record = self._reasoning(message, kept) or self.body([_written(entry) for entry in entries], receipt)
-        if record is None or message is None:
-            return None
         if isinstance(message, AssistantMessage):
             record |= _answer(message, kept)
         self._at = self._at if message.sent_at is None else message.sent_at
@@ -203,9 +201,9 @@ class TaskForm(WireForm):
             record["ts"] = self._at
         return self.with_beside(record, entries)
 
-    def _reasoning(self, message: Message | None, kept: Fields) -> dict[str, Any] | None:
+    def _reasoning(self, message: Message, kept: Fields) -> dict[str, Any] | None:
         """Return a record of encrypted reasoning, if the message was one."""
-        if message is None or "encrypted_content" not in kept or len(message.content) != 1:
+        if "encrypted_content" not in kept or len(message.content) != 1:
             return None
         part = message.content[0]
         if not isinstance(part, Reasoning) or part.encrypted != string(kept, "encrypted_content"):

@@ -42,6 +42,7 @@ from palaver.transcripts.fields import (
     iso,
     kind_of,
     listed,
+    one_line,
     read_time,
     split,
     string,
@@ -294,7 +295,7 @@ class EventForm(Form):
                 case Reasoning():
                     thoughts.append(part)
                 case ToolCall() if not part.provider_executed:
-                    arguments = receipt.arguments(part, index, place)
+                    arguments = one_line(bytes(receipt.arguments(part, index, place)).decode())
                     beside = stored(part, NAME) or {"type": jsontext.raw("function")}
                     calls.append({"toolCallId": part.id, "name": part.name, "arguments": arguments, **beside})
                 case _:

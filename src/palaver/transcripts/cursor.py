@@ -126,9 +126,7 @@ class LineForm(WireForm):
     def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
         """Return the line of a group."""
         said = self.body(entries, receipt)
-        if said is None:
-            return None
-        own = [entry for entry in entries if self.holds(entry.message)]
+        own = [entry for entry in entries if self.holds(entry.message)] or list(entries)
         made = [call.id for entry in own for call in entry.message.tool_calls if value(stored(call, NAME), ABSENT)]
         self._written = made
         blocks = [_without_id(raw, made) for raw in said["content"]]

@@ -200,9 +200,7 @@ class SessionForm(WireForm):
 
     def write_record(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
         """Return the line of a message, or of a compaction."""
-        own = [entry for entry in entries if self.holds(entry.message)]
-        if not own:
-            return None
+        own = [entry for entry in entries if self.holds(entry.message)] or list(entries)
         entry = own[0]
         message = entry.message
         kept = stored(message, NAME)
@@ -214,8 +212,6 @@ class SessionForm(WireForm):
             repeats = len(own) > 1  # else what it keeps stands behind it, as messages of their own
             return self.with_rest(record, {key: raw for key, raw in kept.items() if repeats or key not in _REPEATS})
         said = self.body(entries, receipt)
-        if said is None:
-            return None
         if isinstance(message, AssistantMessage) and message.model is not None:
             said["model"] = message.model
         if message.source == "llm_only":

@@ -36,6 +36,7 @@ from palaver.transcripts.fields import (
     inner,
     integer,
     listed,
+    one_line,
     read_time,
     split,
     string,
@@ -286,7 +287,7 @@ class MessageForm(ResultsForm):
                     proof = part.signature if part.wire == WIRE else None
                     yield {"type": "thinking", "thinking": part.text, "signature": proof or "", **kept}
                 case ToolCall() if not part.provider_executed:
-                    arguments = receipt.arguments(part, index, place)
+                    arguments = one_line(bytes(receipt.arguments(part, index, place)).decode())
                     call = {"name": part.name, "arguments": arguments}
                     body = {"status": "success", "value": call}
                     yield {"type": "toolRequest", "id": part.id, "toolCall": body, **kept}

@@ -191,7 +191,7 @@ class RequestForm(Form):
         own = [(place, entry) for place, entry in enumerate(entries) if self.holds(entry.message)]
         if not own:
             return None
-        prompt, shown, model = "", "", None
+        prompt, shown, model, usage = "", "", None, None
         rounds: list[dict[str, Any]] = []
         results: dict[str, Any] = {}
         for place, entry in own:
@@ -200,7 +200,7 @@ class RequestForm(Form):
             said, thought, calls = _parts(message, receipt, place)
             match message:
                 case AssistantMessage():
-                    model, shown = message.model or model, shown + said
+                    model, shown, usage = message.model or model, shown + said, message.usage
                     made = {"response": said, "toolCalls": calls, "toolInputRetry": 0, "id": derived_id(NAME, entry.id)}
                     rounds.append(made if not thought else {**made, "thinking": {"id": "", "text": thought}})
                 case ToolMessage():
@@ -209,7 +209,10 @@ class RequestForm(Form):
                     prompt += said
         first = own[0][1].message
         at = self._at if first.sent_at is None else first.sent_at
-        metadata = {"toolCallRounds": rounds, "toolCallResults": results}
+        metadata: dict[str, Any] = {"toolCallRounds": rounds, "toolCallResults": results}
+        if usage is not None:
+            metadata["promptTokens"] = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
+            metadata["outputTokens"] = (usage.output or 0) + (usage.reasoning or 0)
         return {
             "requestId": own[0][1].id,
             "message": {"text": prompt, "parts": []},

@@ -118,11 +118,11 @@ class WireForm(ResultsForm):
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def body(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any] | None:
-        """Return the wire's message of a group: its role and content; ``None`` without any that it has."""
+    def body(self, entries: Sequence[Entry], receipt: Receipt) -> dict[str, Any]:
+        """Return the wire's message of a group: its role and content; a prompt without content for none that it has."""
         places = [place for place, entry in enumerate(entries) if self.holds(entry.message)]
         if not places:
-            return None
+            return {"role": "user", "content": [{"type": "text", "text": EMPTY}]}
         messages = [self._bare(entries[place].message) for place in places]
         role = "assistant" if isinstance(messages[0], AssistantMessage) else "user"
         try:
