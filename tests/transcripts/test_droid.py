@@ -88,3 +88,8 @@ def test_an_edited_message_keeps_its_line():
 def test_a_start_of_a_session_of_another_program_is_none():
     data = b'{"type":"session_start","id":"x","timestamp":"2026-01-02T03:04:05Z","model":"m"}\n'
     assert transcripts.detect(data) == ()
+
+
+def test_a_type_that_is_no_text_is_no_error():
+    data = b'{"type":"message","message":{"role":"user"}}\n{"type":[]}\n{"type":{}}\n'
+    assert DROID.detect(data) is None

@@ -23,7 +23,7 @@ from palaver.core.messages import AssistantMessage, FlushMarker, UserMessage
 from palaver.threads.ids import is_uuid, now_ms
 from palaver.transcripts import extension_slot, original_bytes
 from palaver.transcripts.conversation import COMPACTION, copied, derived_id, hidden_before, session_of
-from palaver.transcripts.detection import Detection
+from palaver.transcripts.detection import Detection, word
 from palaver.transcripts.fields import inner, iso, read_time, string, value
 from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.message_list import Receipt, line_reading, list_rendering, stored
@@ -88,7 +88,9 @@ def detect(head: Head) -> Detection | None:
     if first.get("type") == "session_start" and isinstance(first.get("id"), str) and "cwd" in first:
         owned = {"title", "sessionTitle", "owner"} & first.keys() or any(map(_is_message, head.lines))
         return Detection(0.95 if owned else 0.7)
-    own = [each for each in head.lines if each.get("type") in {"compaction_state", "todo_state", "agent_turn_outcome"}]
+    own = [
+        each for each in head.lines if word(each, "type") in {"compaction_state", "todo_state", "agent_turn_outcome"}
+    ]
     return Detection(0.9) if own and any(map(_is_message, head.lines)) else None
 
 
