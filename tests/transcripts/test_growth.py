@@ -83,15 +83,30 @@ LINES = {
         "custom_id": f"{n}",
         "params": {"messages": [{"role": "user", "content": f"{n}"}]},
     },
+    "cline": lambda n: {"role": "user", "content": f"{n}", "ts": n},
+    "vscode_chat": lambda n: {"requestId": f"{n}", "message": {"text": "x"}, "response": [{"value": "y"}]},
+    "cursor": lambda n: {"role": "user", "message": {"content": TEXT}, "n": n},
+    "goose": lambda n: {"role": "user", "created": n, "content": TEXT},
+    "amp": lambda n: {"role": "user", "messageId": n, "content": TEXT},
+    "droid": lambda n: {"type": "message", "id": f"{n}", "message": {"role": "user", "content": f"{n}"}},
+    "copilot_cli": lambda n: {
+        "type": "user.message",
+        "data": {"content": "x"},
+        "id": f"{n}",
+        "timestamp": "2026-01-02T03:04:05.000Z",
+        "parentId": None,
+    },
 }  # fmt: skip
 KEYED = frozenset(("chatgpt",))
 """Those whose records are the values of an object, by their id."""
 DOCUMENTS = {
     "atif": '{"schema_version":"ATIF-v1.4","session_id":"s","agent":{"name":"a","version":"1"},"steps":[%s]}',
     "inspect": '{"version":2,"status":"success","eval":{"task":"t","model":"m"},"samples":[{"id":1,"messages":[%s]}]}',
-    **dict.fromkeys(("agent_swarm_kit", "kairo", "kairo_a2a", "codebuff", "deepagents", "vercel_ui"), "[%s]"),
+    **dict.fromkeys(("agent_swarm_kit", "kairo", "kairo_a2a", "codebuff", "deepagents", "vercel_ui", "cline"), "[%s]"),
     "swe_agent": '{"history":[%s]}',
     "mini_swe_agent": '{"messages":[%s]}',
+    "vscode_chat": '{"version":3,"responderUsername":"x","requests":[%s]}',
+    "amp": '{"v":1,"id":"T-1","messages":[%s]}',
     "opencode": '{"info":{"id":"s"},"messages":[%s]}',
     "chatgpt": '[{"mapping":{%s}}]',
     "claude_ai": '[{"uuid":"c","chat_messages":[%s]}]',

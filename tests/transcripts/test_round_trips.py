@@ -23,9 +23,15 @@ from tests.transcripts.samples import FILES, IDS, every_pair, goes_to, origin
 CARRYING = (
     "acp",
     "ag_ui",
+    "amp",
     "claude_code",
+    "cline",
     "codex",
+    "copilot_cli",
+    "cursor",
+    "droid",
     "gemini_cli",
+    "goose",
     "langchain",
     "mini_swe_agent",
     "opencode",
@@ -34,6 +40,7 @@ CARRYING = (
     "qwen_code",
     "swe_agent",
     "vercel_ui",
+    "vscode_chat",
 )
 """The transcript formats with a place for data of others in every message."""
 

@@ -22,7 +22,6 @@ FIDELITY: Final = {
     "text": "roles and text",
     "read": "only read",
     "write": "only written",
-    "read": "only read",
 }
 """What survives when a file is read and written unedited."""
 

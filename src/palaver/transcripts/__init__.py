@@ -82,6 +82,13 @@ _FORMATS: Final = {
     "langsmith": "palaver.transcripts.langsmith",
     "langfuse": "palaver.transcripts.langfuse",
     "litellm_logs": "palaver.transcripts.litellm_logs",
+    "cline": "palaver.transcripts.cline",
+    "copilot_cli": "palaver.transcripts.copilot_cli",
+    "vscode_chat": "palaver.transcripts.vscode_chat",
+    "cursor": "palaver.transcripts.cursor",
+    "goose": "palaver.transcripts.goose",
+    "amp": "palaver.transcripts.amp",
+    "droid": "palaver.transcripts.droid",
 }
 
 ALIASES: Final = {
@@ -91,6 +98,7 @@ ALIASES: Final = {
     "vercel": "vercel_ui",
     "sharegpt": "openai_messages",
     "otel": "otel_genai",
+    "roo_code": "cline",
 }
 """Short names, and the formats that they stand for. ``gemini`` is a wire (``palaver.wires.ALIASES``)."""
 

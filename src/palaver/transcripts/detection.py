@@ -146,6 +146,17 @@ _SIGNATURES: Final = {
     "langfuse": ("**traceId **startTime", "**timestamp **sessionId", "trace{} observations[]"),
     "litellm_logs": ("**call_type **startTime",),
     "anthropic_batches": ("custom_id result{}|params{}|request{}", "requests[] **custom_id"),
+    "cline": (
+        "<list> role ts|modelInfo|metrics|isSummary|condenseId|condenseParent|truncationId|truncationParent",
+        "<conversation_history> role",
+        "messages[] agent sessionId updated_at",
+    ),
+    "vscode_chat": ("requests[] requesterUsername|responderUsername|initialLocation|requesterAvatarIconUri",),
+    "cursor": ("role=user,assistant message{}",),
+    "goose": ("working_dir", "role created content[]"),
+    "amp": ("messages[] id v|created|env", "messages[] id **toolUseID"),
+    "droid": ("type=session_start id cwd", "type=message message{}"),
+    "copilot_cli": ("type=session.start data{}", "type data{} id timestamp"),
 }
 
 
@@ -241,6 +252,8 @@ def _of_bytes(head: Head) -> Iterator[str]:
         yield "<exporting>"
     if data.startswith(b"data:") or b"\ndata:" in data:  # an event stream
         yield "<data:>"
+    if head.name.endswith(("api_conversation_history.json", "claude_messages.json")):
+        yield "<conversation_history>"
     if "rollout-" in head.name:
         yield "<rollout>"
 

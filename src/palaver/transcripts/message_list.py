@@ -117,6 +117,8 @@ class Form(ABC):
         """Start without calls."""
         self.watch = watch
         self.line: int | None = None
+        self.title: str | None = None
+        """The title of the conversation, known at the end."""
         self.tools: dict[str, str] = {}
 
     @abstractmethod
@@ -134,6 +136,10 @@ class Form(ABC):
         """Return the id of a record."""
         return None
 
+    def open(self, document: Fields, origin: Origin, session: Session) -> Session:  # noqa: ARG002 (for forms that do)
+        """Look at the fields of a document, and at the files beside it."""
+        return session
+
     def begin(self, items: Sequence[Fields | None], session: Session) -> Session:  # noqa: ARG002 (for forms that do)
         """Look at all records of a document before the first is read."""
         return session
@@ -145,6 +151,21 @@ class Form(ABC):
     def carry(self, record: dict[str, Any], slot: dict[str, Any]) -> None:
         """Add carried data to a record."""
         record[extension_slot.SLOT] = slot
+
+    def holds(self, message: Message) -> bool:  # noqa: ARG002 (for forms that lack some)
+        """Return whether a record can be such a message; else it is only carried by the record of another."""
+        return True
+
+    def start(self, writing: WriteState) -> None:  # noqa: B027 (most forms need nothing)
+        """Look at the conversation before its first record is written."""
+
+    def head(self, writing: WriteState) -> bytes:  # noqa: ARG002 (for forms with fields around the list)
+        """Return the text before the first record of a new document, or the first line."""
+        return b"" if self.lines else b"["
+
+    def tail(self) -> bytes:
+        """Return the text behind the last record of a new document."""
+        return b"]"
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """Split entries into groups that share records."""
@@ -215,6 +236,19 @@ def line_reading(form: Callable[[Watch], Form]) -> Callable[[Origin, Watch], Lin
 def list_rendering(form: Callable[[Watch], Form]) -> Callable[[WriteState], ListRecordWriter]:
     """Return the writer of documents or lines of a form."""
     return lambda writing: ListRecordWriter(form, writing)
+
+
+def with_next(entries: Sequence[Entry], holds: Callable[[Message], bool]) -> Iterator[Sequence[Entry]]:
+    """Group each entry alone; those that cannot stand alone with the next that can, or with the last one."""
+    group: list[Entry] = []
+    last = max((place for place, entry in enumerate(entries) if holds(entry.message)), default=-1)
+    for place, entry in enumerate(entries):
+        group.append(entry)
+        if holds(entry.message) and place != last:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def tag_of(part: AnyPart) -> str:
@@ -304,7 +338,7 @@ class _RecordReader:
     def end(self) -> Iterator[Step]:
         """End the conversation at the end of its file."""
         if self._conversation is not None:
-            yield self._conversation.ended(metadata=self._session.metadata())
+            yield self._conversation.ended(title=self._form.title, metadata=self._session.metadata())
 
     def _started(self, first: bytes) -> Conversation:
         thread = derived_id(self._form.name, self._session.id or self._origin.name, len(first), first)
@@ -337,6 +371,7 @@ class DocumentRecordReader(_RecordReader):
         cut = self._cut(data)
         alone = None if cut.tail is not None else self._alone(data)
         items = [*cut.items] if alone is None else [alone]
+        self._session = self._form.open(documents.fields_of(data), self._origin, self._session)
         self._session = self._form.begin([item.fields for item in items], self._session)
         self._conversation = conversation = self._started(items[0].raw if items else data)
         yield conversation.began()
@@ -399,6 +434,7 @@ class ListRecordWriter:
             if isinstance(part, ToolCall)
         )
         writing.whole = True
+        self._form.start(writing)
         numbers = [original_bytes.numbers_of(entry.message, writing.file_format) for entry in writing.entries]
         self._alone = writing.native and [each for each in numbers if each] == [(ALONE,)] and self._all_native()
 
@@ -410,13 +446,13 @@ class ListRecordWriter:
         return self._form.groups(entries)
 
     def head(self) -> Iterator[bytes]:
-        """Yield the bracket; nothing for a single message."""
-        if not self._form.lines:
-            yield b"" if self._alone else b"["
+        """Yield the text before the list; nothing for a single message."""
+        if head := self._form.head(self._writing):
+            yield b"" if self._alone else head
 
     def tail(self, old: bytes | None) -> bytes:
-        """Return the other bracket."""
-        return old if old is not None else b"" if self._alone else b"]"
+        """Return the text behind the list."""
+        return old if old is not None else b"" if self._alone else self._form.tail()
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:  # noqa: ARG002 (laid over later)
         """Yield the records of a group."""
@@ -447,7 +483,12 @@ class ListRecordWriter:
             told = [each for each in receipt.losses if each[3] == place]
             for kind, what, why, _, part in told:
                 self._writing.lose("converted" if slot is not None else kind, what, why, entry, part)
-            said = plain[place] if place < len(plain) else None
+            if not self._form.holds(entry.message):
+                kind = "dropped" if slot is None else "converted"
+                self._writing.lose(kind, entry.message.role, "the format has no such message", entry)
+                continue
+            number = sum(self._form.holds(each.message) for each in entries[:place])
+            said = plain[number] if number < len(plain) else None
             parts = {part for *_, part in told if part is not None}
             self._compare(entry, messages[place], said, parts, carried=slot is not None)
         return record
