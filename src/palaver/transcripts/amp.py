@@ -186,7 +186,12 @@ class ThreadForm(WireForm):
         message = next((entry.message for entry in entries if self.holds(entry.message)), trusted.UserMessage())
         kept = stored(message, NAME)
         results = [entry.message for entry in entries if isinstance(entry.message, ToolMessage)]
-        record["content"] = [*(_block(each) for each in results), *_rest(record["content"])]
+        calls = [string(jsontext.fields(raw), "tool_use_id") for raw in record["content"]]  # as the wire writes them
+        written = dict(zip([each.tool_call_id for each in results], [each for each in calls if each], strict=False))
+        record["content"] = [
+            *(_block(each, written.get(each.tool_call_id)) for each in results),
+            *_rest(record["content"]),
+        ]
         number = value(kept, "messageId")
         record["messageId"] = self._number if number is None else number
         self._number += 1
@@ -242,8 +247,8 @@ def _content(raw: Raw) -> tuple[Text | Json, ...]:
     return () if raw == jsontext.NULL else (trusted.Json(jsontext.own(raw)),)
 
 
-def _block(message: ToolMessage) -> Raw:
-    """Return the block of a result: as it was, unless it changed."""
+def _block(message: ToolMessage, call: str | None) -> Raw:
+    """Return the block of a result: as it was, unless it changed. ``call`` is the id of its call in the file."""
     old = stored(message, NAME).get("block")
     if old is not None and _as_it_was(message, old):
         return old
@@ -253,7 +258,7 @@ def _block(message: ToolMessage) -> Raw:
     run = (
         {"status": "error", "error": {"message": result}} if message.is_error else {"status": "done", "result": result}
     )
-    return jsontext.raw({"type": "tool_result", "toolUseID": message.tool_call_id or "", "run": run})
+    return jsontext.raw({"type": "tool_result", "toolUseID": call or message.tool_call_id or "", "run": run})
 
 
 def _as_it_was(message: ToolMessage, old: Raw) -> bool:

@@ -3,8 +3,8 @@
 Read: the first line is ``session_start`` with the id, the title (``sessionTitle``, ``title``) and ``cwd``. A line
 ``message`` has an id, a time, and a message of Anthropic's wire with ``visibility``: what only the model sees
 (``llm_only``) has that as its ``source``. ``compaction_state`` with ``summaryText`` hides the messages up to its
-``anchorMessage``; those behind it are repeated. The model is that of ``<id>.settings.json`` beside the file, which has
-the counters of the whole session; a message may name its own. Lines of other types are records.
+``anchorMessage``; those behind it are repeated. A message may name its model; ``<id>.settings.json`` beside the file,
+which has one model and the counters of the whole session, is not read. Lines of other types are records.
 
 Not represented: system and developer messages and markers (carried beside the next message), usage, audio, video,
 proofs of reasoning of other providers.

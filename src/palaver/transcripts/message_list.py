@@ -190,6 +190,7 @@ class Form(ABC):
         restored = None if slot is None else extension_slot.restored(plain, slot)
         if restored is None:
             return plain
+        self.tools.update((call.id, call.name) for each in restored for call in each.tool_calls)
         at = plain[0].sent_at if plain else None
         return [structs.replace(each, sent_at=at) if each.sent_at is None else each for each in restored]
 

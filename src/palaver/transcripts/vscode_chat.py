@@ -32,7 +32,7 @@ from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.message_list import Form, Receipt, document_reading, list_rendering
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import Message
@@ -191,7 +191,8 @@ class RequestForm(Form):
         own = [(place, entry) for place, entry in enumerate(entries) if self.holds(entry.message)]
         if not own:
             return None
-        prompt, shown, model, usage = "", "", None, None
+        prompt, shown, usage = "", "", None
+        models = {entry.message.model for _, entry in own if isinstance(entry.message, AssistantMessage)}
         rounds: list[dict[str, Any]] = []
         results: dict[str, Any] = {}
         for place, entry in own:
@@ -200,7 +201,7 @@ class RequestForm(Form):
             said, thought, calls = _parts(message, receipt, place)
             match message:
                 case AssistantMessage():
-                    model, shown, usage = message.model or model, shown + said, message.usage
+                    shown, usage = shown + said, message.usage
                     made = {"response": said, "toolCalls": calls, "toolInputRetry": 0, "id": derived_id(NAME, entry.id)}
                     rounds.append(made if not thought else {**made, "thinking": {"id": "", "text": thought}})
                 case ToolMessage():
@@ -220,8 +221,15 @@ class RequestForm(Form):
             "response": [{"value": shown}] if shown else [],
             "result": {"metadata": metadata if rounds else {}},
             "timestamp": at,
-            **({} if model is None else {"modelId": model}),
+            **_model_of(models),
         }
+
+
+def _model_of(models: Collection[str | None]) -> dict[str, str | None]:
+    """Return the field for the model of a request; answers of several models have none."""
+    if models == {None} or not models:
+        return {}
+    return {"modelId": next(iter(models)) if len(models) == 1 else None}
 
 
 def _parts(message: Message, receipt: Receipt, place: int) -> tuple[str, str, list[dict[str, Any]]]:
