@@ -186,11 +186,12 @@ class ThreadForm(WireForm):
         message = next((entry.message for entry in entries if self.holds(entry.message)), trusted.UserMessage())
         kept = stored(message, NAME)
         results = [entry.message for entry in entries if isinstance(entry.message, ToolMessage)]
-        calls = [string(jsontext.fields(raw), "tool_use_id") for raw in record["content"]]  # as the wire writes them
+        blocks = [each if isinstance(each, Raw) else jsontext.raw(each) for each in record["content"]]
+        calls = [string(split(raw), "tool_use_id") for raw in blocks]  # as the wire writes them
         written = dict(zip([each.tool_call_id for each in results], [each for each in calls if each], strict=False))
         record["content"] = [
             *(_block(each, written.get(each.tool_call_id)) for each in results),
-            *_rest(record["content"]),
+            *_rest(blocks),
         ]
         number = value(kept, "messageId")
         record["messageId"] = self._number if number is None else number
@@ -226,10 +227,9 @@ def _own(raw: Raw) -> Raw:
     return jsontext.raw({**fields, "source": named})
 
 
-def _rest(blocks: Sequence[Any]) -> list[Any]:
+def _rest(blocks: Sequence[Raw]) -> list[Any]:
     """Return the blocks beside results; none that stands for an empty message when there are results."""
-    raws = [each if isinstance(each, Raw) else jsontext.raw(each) for each in blocks]
-    return [_own(raw) for raw in raws if string(split(raw), "type") != "tool_result"]
+    return [_own(raw) for raw in blocks if string(split(raw), "type") != "tool_result"]
 
 
 def _empty(role: str) -> Message:
