@@ -30,12 +30,11 @@ from palaver.cli.session_places import PROGRAMS, NewSession, Place, Program, fin
 from palaver.cli.source import form_name, load
 from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import bad_input, echo, safe
-from palaver.core.request import Loss
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Thread
-from palaver.threads.view import RECORD
-from palaver.transcripts import extension_slot, original_bytes
+from palaver.transcripts import original_bytes
 from palaver.transcripts.conversation import Session, Transcript, session_of
+from palaver.transcripts.omissions import records_left_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,7 +109,7 @@ def command(
     folder = os.path.realpath(os.curdir)
     at = now_ms()
     session = NewSession(program.new_id(at), folder, at)
-    written = _with_unwritten_records(
+    written = _with_left_out(
         transcripts.get(program.file_format).write(
             _as_new(found.transcript, program, session), history=history, branch=found.branch
         ),
@@ -171,13 +170,10 @@ def _as_new(transcript: Transcript, program: Program, session: NewSession) -> Tr
     return Transcript(thread, transcript.title, new.metadata(), transcript.unread)
 
 
-def _with_unwritten_records(written: Written, transcript: Transcript, program: Program) -> Written:
+def _with_left_out(written: Written, transcript: Transcript, program: Program) -> Written:
     """Return what was written, with the program's own records that a new session does not have on its receipt."""
-    own = (entry.message for entry in transcript.thread.entries if RECORD in entry.message.tags)
-    if not any(program.file_format in original_bytes.formats(each) for each in own):
-        return written
-    lost = Loss("dropped", "records", "a new session has the messages only")
-    return structs.replace(written, losses=(*written.losses, lost))
+    lost = records_left_out(transcript.thread.entries, lambda name: name == program.file_format)
+    return structs.replace(written, losses=(*written.losses, *lost))
 
 
 # -- the program -------------------------------------------------------------------------------------------------------

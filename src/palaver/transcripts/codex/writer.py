@@ -133,7 +133,6 @@ class RecordWriter:
             "originator": "codex_cli_rs",
             "cli_version": self._session.program if own and self._session.program else _VERSION,
             "source": "cli",
-            "model_provider": "openai",
         }
         line = {"timestamp": iso(self._started()), "type": "session_meta", "payload": meta}
         if self._instructions is not None:
