@@ -206,7 +206,9 @@ def _imported(program: Program, written: Written, *, dry_run: bool) -> None:
         return
     executable = shutil.which(program.importer[0])
     if executable is None:
-        raise click.ClickException(f"{program.importer[0]} is not installed, and imports itself; try: {program.package}")
+        raise click.ClickException(
+            f"{program.importer[0]} is not installed, and imports itself; try: {program.package}"
+        )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"session{transcripts.get(program.file_format).extension}"
         transcript_io.write_files({str(file): written})
@@ -220,5 +222,7 @@ def _imported(program: Program, written: Written, *, dry_run: bool) -> None:
         )
     if ran.returncode:
         said = (ran.stderr.strip() or ran.stdout.strip()).splitlines()
-        raise click.ClickException(f"{program.title} did not import the session: {said[-1] if said else ran.returncode}")
+        raise click.ClickException(
+            f"{program.title} did not import the session: {said[-1] if said else ran.returncode}"
+        )
     echo(f"imported by {program.title} into its database", err=True)

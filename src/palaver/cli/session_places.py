@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -116,10 +115,9 @@ def _hash(text: str) -> str:
 
 
 def _claude_code(home: Path, session: NewSession) -> Place:
-    folder = unicodedata.normalize("NFC", session.folder)
-    name = _hyphenated(folder)
+    name = _hyphenated(session.folder)
     if len(name) > _LONGEST:
-        name = f"{name[:_LONGEST]}-{_hash(folder)}"
+        name = f"{name[:_LONGEST]}-{_hash(session.folder)}"
     return Place(home / "projects" / name / f"{session.id}.jsonl")
 
 

@@ -1,4 +1,4 @@
-"""A table at the end: of each program and each wire of a model or form of a session, which case passed, failed or was skipped."""
+"""A table at the end: of each program and each wire of a model, or form of a session, which case passed or failed."""
 
 import pytest
 
