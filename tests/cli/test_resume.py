@@ -214,6 +214,30 @@ def test_losses_can_be_refused(run, home, tmp_path):
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", IN_FILES)
+def test_a_call_without_a_result_gets_one(run, home, tmp_path, name):
+    file = tmp_path / "session.jsonl"
+    file.write_bytes(transcripts.get("pi").write(transcript_of(CONVERSATION[:2])).body)
+    done = run("resume", file, "--in", name, "--losses", "json")
+    (written,) = [each for each in files_in(home) if each.suffix == ".jsonl"]
+    assert b"No result: the tool call was not executed." in written.read_bytes()
+    assert "had no result; a fixed one was added" in done.err
+
+
+def test_only_the_branch_at_the_position_goes_on_and_others_are_on_the_receipt(run, home):
+    sample = Path(__file__).parents[1] / "transcripts/files/claude_code/session.jsonl"
+    done = run("resume", sample, "--in", "claude-code", "--losses", "json")
+    (file,) = [each for each in files_in(home) if each.suffix == ".jsonl"]
+    (read,) = transcripts.get("claude_code").read(file.read_bytes())
+    (was,) = transcripts.get("claude_code").read(sample.read_bytes())
+    assert len(was.thread.leaves) > 1
+    assert [each.message.text for each in read.thread.path() if each.message.text] == [
+        each.message.text for each in was.thread.path() if each.message.text
+    ]
+    assert set(read.thread.branches) == {"main"}
+    assert "branch branch-1" in done.err
+
+
 def test_the_records_of_the_program_that_are_no_messages_are_on_the_receipt(run, home):
     sample = Path(__file__).parents[1] / "transcripts/files/claude_code/session.jsonl"
     done = run("resume", sample, "--in", "claude-code", "--losses", "json")

@@ -3,6 +3,8 @@
 - The conversation is a thread of the store, or a file in any form that ``convert`` reads. An existing file comes first.
 - The program gets a new session of the current folder, with an id of its own: no session that exists is changed, not
   even the one that the conversation was read from. ``session_places`` has the rules of each program.
+- The session has the branch at the position, and each of its calls has a result: some programs send a call without one
+  as it is, which no provider accepts.
 - A program that reads a database only is asked to import the file, by its own command.
 - The receipt and the path go to standard error. The command that resumes the session is the only output.
 
@@ -31,10 +33,12 @@ from palaver.cli.source import form_name, load
 from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import bad_input, echo, safe
 from palaver.threads.ids import now_ms
-from palaver.threads.thread import MAIN, Thread
+from palaver.threads.repair import repair
+from palaver.threads.thread import MAIN, Entry, Thread
+from palaver.threads.view import RECORD
 from palaver.transcripts import original_bytes
-from palaver.transcripts.conversation import Session, Transcript, session_of
-from palaver.transcripts.omissions import records_left_out
+from palaver.transcripts.conversation import Session, Transcript, derived_id, session_of
+from palaver.transcripts.omissions import branches_left_out, records_left_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,13 +113,7 @@ def command(
     folder = os.path.realpath(os.curdir)
     at = now_ms()
     session = NewSession(program.new_id(at), folder, at)
-    written = _with_left_out(
-        transcripts.get(program.file_format).write(
-            _as_new(found.transcript, program, session), history=history, branch=found.branch
-        ),
-        found.transcript,
-        program,
-    )
+    written = transcripts.get(program.file_format).write(_as_new(found, program, session), history=history)
     about = transcript_io.summary(found.form, program.name, 1 + len(written.beside), len(written.losses))
     transcript_io.show_receipt(about, written.losses, losses)
     if losses == "raise" and written.losses:
@@ -153,27 +151,33 @@ def _from_store(location: str | None, what: str) -> _Found:
     return _Found(transcript, branch, safe(str(address)), safe(str(address)))
 
 
-def _as_new(transcript: Transcript, program: Program, session: NewSession) -> Transcript:
-    """Return a conversation as a new session, without the records and the names of the one that it was."""
-    old = transcript.thread
+def _as_new(found: _Found, program: Program, session: NewSession) -> Transcript:
+    """Return the branch of a conversation as a new session, in which each call has its result.
+
+    What the session that it was has besides is unread: other branches, records of the program, repaired pairs.
+    """
+    old = found.transcript
+    path = [entry for entry in old.thread.path(found.branch) if RECORD not in entry.message.tags]
+    messages, repairs = repair([original_bytes.bare(entry.message, program.file_format) for entry in path])
+    named: dict[str | None, str] = {entry.message.id: entry.id for entry in path if entry.message.id is not None}
     thread = Thread(session.id)
-    messages = (original_bytes.bare(entry.message, program.file_format) for entry in old.entries)
-    entries = (structs.replace(entry, message=each) for entry, each in zip(old.entries, messages, strict=True))
-    thread.add(entries, old.branches)
+    parent: str | None = None
+    for place, message in enumerate(messages):
+        entry = Entry(named.pop(message.id, derived_id(session.id, place)), parent, message)
+        thread.add([entry], {MAIN: entry.id})
+        parent = entry.id
     new = Session(
         file_format=program.file_format,
         id=session.id,
         cwd=session.folder,
-        model=session_of(transcript.metadata).model,
+        model=session_of(old.metadata).model,
         started_at=session.at,
     )
-    return Transcript(thread, transcript.title, new.metadata(), transcript.unread)
-
-
-def _with_left_out(written: Written, transcript: Transcript, program: Program) -> Written:
-    """Return what was written, with the program's own records that a new session does not have on its receipt."""
-    lost = records_left_out(transcript.thread.entries, lambda name: name == program.file_format)
-    return structs.replace(written, losses=(*written.losses, *lost))
+    left_out = [
+        *branches_left_out(old.thread, {entry.id for entry in path}, found.branch),
+        *records_left_out(old.thread.entries, lambda _: True),
+    ]
+    return Transcript(thread, old.title, new.metadata(), (*old.unread, *left_out, *repairs))
 
 
 # -- the program -------------------------------------------------------------------------------------------------------
