@@ -104,24 +104,42 @@ def resumed(path, name, home):
     return shlex.split(ran.stdout)[-1]
 
 
+@pytest.fixture
+def asked(gateway, provider, tmp_path):
+    """Write a conversation in a format, resume it in a program with a new prompt; return the requests with that."""
+
+    def asked_(conversation, source, name):
+        file_format = transcripts.get(source)
+        home = tmp_path / "home"
+        home.mkdir()
+        file = tmp_path / f"session{file_format.extension}"
+        file.write_bytes(file_format.write(transcript_of(conversation, title="Piers")).body)
+        script = provider.respond = Script(WIRES[name])
+        session = resumed(file, name, home)
+        ran = run(PROGRAMS[name], gateway, script.wire.name, PROMPT, home, session=session)
+        assert script.text in ran.stdout, (ran.returncode, ran.stdout[-2000:], ran.stderr[-2000:])
+        script.check()
+        return [each for each, body in script.requests if PROMPT.encode() in body]
+
+    return asked_
+
+
 @pytest.mark.parametrize("source", [*OWN, *(pytest.param(each, marks=pytest.mark.long) for each in OTHERS)])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_session_of_another_program_goes_on(gateway, provider, tmp_path, name, source):
-    file_format = transcripts.get(source)
-    home = tmp_path / "home"
-    home.mkdir()
-    file = tmp_path / f"session{file_format.extension}"
-    file.write_bytes(file_format.write(transcript_of(CONVERSATION, title="Piers")).body)
-    script = provider.respond = Script(WIRES[name])
-    session = resumed(file, name, home)
-    ran = run(PROGRAMS[name], gateway, script.wire.name, PROMPT, home, session=session)
-    assert script.text in ran.stdout, (ran.returncode, ran.stdout[-2000:], ran.stderr[-2000:])
-    script.check()
-    asked = [each for each, body in script.requests if PROMPT.encode() in body]
-    sent = [list(contents(each.messages)) for each in asked]
-    wanted = [*WANTED, ("prompt", PROMPT)]
-    lacking = [in_order(wanted, each) for each in sent]
+def test_a_session_of_another_program_goes_on(asked, name, source):
+    requests = asked(CONVERSATION, source, name)
+    sent = [list(contents(each.messages)) for each in requests]
+    lacking = [in_order([*WANTED, ("prompt", PROMPT)], each) for each in sent]
     assert None in lacking, (lacking, sent)
-    whole = asked[lacking.index(None)]
+    whole = requests[lacking.index(None)]
     calls = {call.id for message in whole.messages for call in message.tool_calls}
     assert {each.tool_call_id for each in whole.messages if isinstance(each, ToolMessage)} == calls
+
+
+@pytest.mark.parametrize("source", ["pi"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_session_that_ended_in_a_call_goes_on(asked, name, source):
+    requests = asked(CONVERSATION[:3], source, name)
+    wanted = [*WANTED[:5], ("result", "No result: the tool call was not executed."), ("prompt", PROMPT)]
+    lacking = [in_order(wanted, list(contents(each.messages))) for each in requests]
+    assert None in lacking, (lacking, requests)
