@@ -158,7 +158,8 @@ def _as_new(found: _Found, program: Program, session: NewSession) -> Transcript:
     """
     old = found.transcript
     path = [entry for entry in old.thread.path(found.branch) if RECORD not in entry.message.tags]
-    messages, repairs = repair([original_bytes.bare(entry.message, program.file_format) for entry in path])
+    bare = [original_bytes.bare(entry.message, program.file_format) for entry in path]
+    messages, repairs = repair(bare, orphans="keep")  # the results of malformed calls too are the writers'
     named: dict[str | None, str] = {entry.message.id: entry.id for entry in path if entry.message.id is not None}
     thread = Thread(session.id)
     parent: str | None = None
