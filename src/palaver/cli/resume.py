@@ -217,17 +217,27 @@ def _imported(program: Program, written: Written, *, dry_run: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"session{transcripts.get(program.file_format).extension}"
         transcript_io.write_files({str(file): written})
+        failure = _failure([executable, *program.import_command(str(file))[1:]])
+    if failure is not None:
+        raise click.ClickException(f"{program.title} did not import the session: {failure}")
+    echo(f"imported by {program.title} into its database", err=True)
+
+
+def _failure(command: list[str]) -> str | None:
+    """Run a command. Return why it failed, or ``None``."""
+    try:
         ran = subprocess.run(  # noqa: S603 (the user named the program)
-            [executable, *program.import_command(str(file))[1:]],
+            command,
             capture_output=True,
             check=False,
             stdin=subprocess.DEVNULL,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=_LONGEST_WAIT,
         )
-    if ran.returncode:
-        said = (ran.stderr.strip() or ran.stdout.strip()).splitlines()
-        raise click.ClickException(
-            f"{program.title} did not import the session: {said[-1] if said else ran.returncode}"
-        )
-    echo(f"imported by {program.title} into its database", err=True)
+    except subprocess.TimeoutExpired:
+        return f"it took more than {_LONGEST_WAIT} seconds"
+    if not ran.returncode:
+        return None
+    lines = (ran.stderr.strip() or ran.stdout.strip()).splitlines()
+    return lines[-1] if lines else f"exit code {ran.returncode}"

@@ -17,7 +17,7 @@ from palaver.core import canonical, jsontext
 from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
 from palaver.transcripts.conversation import transcript_of
 from tests.gateway.clients.programs import PACKAGES, PROGRAMS, environment, run
-from tests.gateway.clients.test_programs import PROMPT, Script
+from tests.gateway.clients.script import PROMPT, Script
 
 if shutil.which("node") is None or not (PACKAGES / ".bin").is_dir():
     pytest.skip("needs node, and the programs that make test-clients installs", allow_module_level=True)
