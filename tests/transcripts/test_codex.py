@@ -298,6 +298,7 @@ def check_strictly(written):
     """What the program asks of a file that it resumes (docs/spec/dialects.md#3, #17.10)."""
     lines = lines_of(written)
     assert lines[0]["type"] == "session_meta"
+    assert "model_provider" not in lines[0]["payload"]  # else no other provider resumes it
     for line in lines:
         assert line.keys() <= {"timestamp", "type", "payload", "palaver"}
         payload, kind = line["payload"], line["type"]

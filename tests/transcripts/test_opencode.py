@@ -219,6 +219,19 @@ def test_an_answer_has_its_results_and_names_its_question():
     assert losses == ()
 
 
+def test_a_call_that_a_provider_ran_is_sent_with_its_result():
+    """opencode sends a call with ``providerExecuted`` alone, for the package of its provider."""
+    call = ToolCall("s1", "web_search", '{"q": "tide"}', provider_executed=True)
+    result = ServerToolResult("s1", Json.of(["high"]).value_json, "openai_responses")
+    said = AssistantMessage(content=(call, result, Text("High.")))
+    found, losses = written(user("Tide?"), said)
+    (part,) = [each for each in found["messages"][1]["parts"] if each["type"] == "tool"]
+    assert "providerExecuted" not in part.get("metadata", {})
+    assert (part["state"]["status"], part["state"]["output"]) == ("completed", '["high"]')
+    assert ("converted", "provider executed") in {(each.kind, each.what) for each in losses}
+    assert again(user("Tide?"), said)[1] == said
+
+
 def test_there_and_back_gives_the_same_messages():
     odd = (
         system("be brief"),

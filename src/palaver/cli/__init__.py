@@ -35,6 +35,7 @@ _COMMANDS: Final = {
     "gateway": ("palaver.cli.gateway", "Let clients of any provider's API ask models of any provider."),
     "replay": ("palaver.cli.replay", "Send a logged request to another model, and compare the answers."),
     "convert": ("palaver.cli.convert", "Convert a file to another wire or transcript format."),
+    "resume": ("palaver.cli.resume", "Put a conversation where another agent resumes it."),
     "show": ("palaver.cli.show", "Show the conversation in a file or a stored thread."),
     "import": ("palaver.cli.imports", "Import conversations into a store without duplicates."),
     "threads": ("palaver.cli.threads", "List the threads of a store, the last changed first."),

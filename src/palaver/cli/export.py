@@ -117,14 +117,19 @@ def _write_transcript(
     losses: Literal["show", "json", "raise"],
 ) -> int:
     """Write a thread as a session of a transcript format."""
+    transcript, branch = stored_transcript(store, found)
+    made = transcript_io.write_transcripts([transcript], form, output, history=history, branch=branch)
+    source = Source(Request(), safe(str(found)))
+    return transcript_io.deliver(made, source, form, output, losses=losses, place=source.wire)
+
+
+def stored_transcript(store: Store, found: stores.Address) -> tuple[Transcript, str]:
+    """Return a stored thread with the bytes of its media, and the branch that ends at the address."""
     thread = store.load(found.info.id)
     branch = found.position_or_main
     if branch not in thread.branches:
         thread.fork(branch, at=thread.find(branch))
-    transcript = Transcript(_with_blob_bytes(store, thread), found.info.title, found.info.metadata)
-    made = transcript_io.write_transcripts([transcript], form, output, history=history, branch=branch)
-    source = Source(Request(), safe(str(found)))
-    return transcript_io.deliver(made, source, form, output, losses=losses, place=source.wire)
+    return Transcript(_with_blob_bytes(store, thread), found.info.title, found.info.metadata), branch
 
 
 def _with_blob_bytes(store: Store, thread: Thread) -> Thread:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from palaver.cli.source import Source
+    from palaver.core.request import Loss
     from palaver.transcripts import Step, TranscriptFormat, UnknownFields
     from palaver.transcripts.writer import History
 
@@ -179,17 +180,35 @@ def deliver(
     if source.transcript_file is not None:
         report_unknown(place, source.transcript_file.unknown)
     lost = tuple([loss for each in outputs.values() for loss in each.losses])
-    about = f"{source.wire} → {target}: {count(len(outputs), 'file')}, " + (
-        count(len(lost), "thing") + f" not carried as {'it was' if len(lost) == 1 else 'they were'}"
-        if lost
-        else "nothing lost"
-    )
+    about = summary(source.wire, target, len(outputs), len(lost))
     if losses == "raise" and lost:
         echo(f"{about}; nothing was written", err=True)
         receipt.show(lost)
         return 1
     if output == files.STDIO and (beside := [name for each in outputs.values() for name in each.beside]):
         bad_input(target, f"{count(len(beside), 'file')} belong beside this one; name it with -o")
+    write_files(outputs)
+    show_receipt(about, lost, losses)
+    return 0
+
+
+def summary(source: str, target: str, written: int, lost: int) -> str:
+    """Return one line that says what was converted into what."""
+    left = f"{count(lost, 'thing')} not carried as {'it was' if lost == 1 else 'they were'}" if lost else "nothing lost"
+    return f"{source} → {target}: {count(written, 'file')}, {left}"
+
+
+def show_receipt(about: str, lost: Sequence[Loss], losses: Literal["show", "json", "raise"]) -> None:
+    """Show what was lost on standard error, under a line about it, or as JSON."""
+    if losses == "json":
+        echo(receipt.as_json(lost), nl=False, err=True)
+    else:
+        echo(about, err=True)
+        receipt.show(lost)
+
+
+def write_files(outputs: Mapping[str, Written]) -> None:
+    """Write files by their names, and those that belong beside them."""
     for name, each in outputs.items():
         if name != files.STDIO:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -200,9 +219,3 @@ def deliver(
         with files.open_output(name) as out:
             for chunk in each.chunks:
                 out.write(chunk)
-    if losses == "json":
-        echo(receipt.as_json(lost), nl=False, err=True)
-    else:
-        echo(about, err=True)
-        receipt.show(lost)
-    return 0

@@ -57,7 +57,8 @@ def left_out(file_format: str, thread: Thread, written: Sequence[Entry], branch:
         hidden = [message for message in hidden if (type(message), message.content) not in said]
     if hidden:
         yield Loss("dropped", "messages", HIDDEN.format(len(hidden)))
-    yield from _records(file_format, [entry for entry in thread.entries if entry.id not in stored])
+    others = [entry for entry in thread.entries if entry.id not in stored]
+    yield from records_left_out(others, lambda name: name != file_format)
 
 
 def branches_left_out(thread: Thread, written: Collection[str], branch: str) -> Iterator[Loss]:
@@ -81,12 +82,12 @@ def _counts(entry: Entry) -> bool:
     return RECORD not in entry.message.tags and not isinstance(entry.message, (FlushMarker, RescueMarker))
 
 
-def _records(file_format: str, entries: Sequence[Entry]) -> Iterator[Loss]:
-    """Count the records of each other format, with their types."""
+def records_left_out(entries: Sequence[Entry], of: Callable[[str], bool]) -> Iterator[Loss]:
+    """Count the records of each of some formats that are no messages, with their types."""
     found: dict[str, list[str]] = {}
     for entry in entries:
         for name in _formats(entry.message) if RECORD in entry.message.tags else ():
-            kind = _type(entry.message, name) if name != file_format else None
+            kind = _type(entry.message, name) if of(name) else None
             if kind is not None:
                 found.setdefault(name, []).append(kind)
     for name, types in found.items():

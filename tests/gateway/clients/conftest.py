@@ -1,4 +1,4 @@
-"""A table at the end: of each program and each wire of a model, which case passed, failed or was skipped."""
+"""A table at the end: of each program and each wire of a model, or form of a session, which case passed or failed."""
 
 import pytest
 
@@ -7,9 +7,10 @@ SIGNS = {"passed": "ok", "failed": "FAILED", "error": "FAILED", "skipped": "skip
 
 @pytest.fixture(autouse=True)
 def _cell(request, record_property):
-    """Note the case, the program and the wire of a test."""
+    """Note the case, the program and the wire, or the form of the session, of a test."""
     given = request.node.callspec.params
-    record_property("cell", (request.node.originalname, given["name"], given.get("wire", "anthropic_messages")))
+    beside = given.get("source") or given.get("wire", "anthropic_messages")
+    record_property("cell", (request.node.originalname, given["name"], beside))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -32,7 +32,8 @@ PACKAGES = Path(os.environ.get("PALAVER_NODE_CLIENTS") or Path(__file__).parent 
 class Program:
     """``start`` returns arguments and variables, given the URL, a model, a prompt and its home.
 
-    ``compact`` changes both, and files, so that the program compacts a conversation of 60,000 tokens.
+    ``compact`` changes both, and files, so that the program compacts a conversation of 60,000 tokens. ``resume``
+    returns the arguments that resume a session with the prompt.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Program:
     with_image: Callable[[list[str], str], list[str]] = lambda given, prompt: [
         f"@harbour.png {each}" if each == prompt else each for each in given
     ]
+    resume: Callable[[list[str], str], list[str]] = lambda given, session: ["--resume", session, *given]
 
 
 def claude_code(url: str, model: str, prompt: str, _: Path) -> tuple[list[str], dict[str, str]]:
@@ -126,6 +128,12 @@ def change(file: Path, edit: Callable[[dict[str, Any]], None]) -> None:
     file.write_text(json.dumps(settings), "utf-8")
 
 
+def environment(home: Path) -> dict[str, str]:
+    """Return the variables of a process that finds the programs, and whose home is a folder."""
+    path = f"{PACKAGES / '.bin'}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(home), "NO_PROXY": "127.0.0.1"}
+
+
 PROGRAMS = {
     each.name: each
     for each in (
@@ -145,6 +153,7 @@ PROGRAMS = {
             lambda line: {"cmd": line},
             codex_compacts,
             lambda given, _: ["exec", "-i", "harbour.png", *given[1:]],
+            lambda given, session: ["exec", "resume", *given[1:-1], session, given[-1]],
         ),
         Program(
             "gemini-cli", "gemini", gemini_cli, "run_shell_command", lambda line: {"command": line}, gemini_compacts
@@ -165,6 +174,7 @@ PROGRAMS = {
             lambda line: {"command": line, "description": "Say where"},
             opencode_compacts,
             lambda given, _: [*given, "-f", "harbour.png"],
+            lambda given, session: ["run", "--session", session, *given[1:]],
         ),
     )
 }
@@ -179,12 +189,13 @@ def run(
     *,
     image: bytes | None = None,
     compact: bool = False,
+    session: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program for one prompt, in a folder that is its home too. ``image`` is a picture for the prompt.
 
-    With ``compact`` the program compacts a conversation of 60,000 tokens.
+    With ``compact`` the program compacts a conversation of 60,000 tokens. ``session`` is the one that it resumes.
     """
-    with started(program, url, model, prompt, home, image=image, compact=compact) as process:
+    with started(program, url, model, prompt, home, image=image, compact=compact, session=session) as process:
         output, errors = process.communicate(timeout=180)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
@@ -199,6 +210,7 @@ def started(
     *,
     image: bytes | None = None,
     compact: bool = False,
+    session: str | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a program for one prompt, and end it with all that it started."""
     arguments, variables = program.start(url, model, prompt, home)
@@ -207,10 +219,12 @@ def started(
     if image is not None:
         (home / "harbour.png").write_bytes(image)
         arguments = program.with_image(arguments, prompt)
+    if session is not None:
+        arguments = program.resume(arguments, session)
     process = subprocess.Popen(
         [str(PACKAGES / ".bin" / program.command), *arguments],
         cwd=home,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "NO_PROXY": "127.0.0.1", **variables},
+        env={**environment(home), **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -4,7 +4,8 @@ Rules:
 
 - Legacy history: ``session_meta`` first, with the leading system message as ``base_instructions``; before each prompt a
   ``turn_context`` with the model that answers it. A prompt and an answer are response items, and also events, without
-  which a session is not listed. Usage is a ``token_count`` after its answer.
+  which a session is not listed. Usage is a ``token_count`` after its answer. No provider is named: a session that names
+  one is resumed under no other.
 - Items are those of the wire, reduced to what the program's own types read (``strict``): for one unknown word, it drops
   the whole line. Losses of the wire and the program are on the receipt. Later system messages become the developer's.
 - A compaction, and any marker that hides all before it, is a ``compacted`` line with what the model sees instead.
@@ -133,7 +134,6 @@ class RecordWriter:
             "originator": "codex_cli_rs",
             "cli_version": self._session.program if own and self._session.program else _VERSION,
             "source": "cli",
-            "model_provider": "openai",
         }
         line = {"timestamp": iso(self._started()), "type": "session_meta", "payload": meta}
         if self._instructions is not None:

@@ -370,8 +370,12 @@ class RecordWriter:
             ),
             None,
         )
-        if part.provider_executed:
+        if part.provider_executed and stored:
             stored["providerExecuted"] = True
+        elif part.provider_executed:  # opencode would send such a call without its result
+            self._writing.lose(
+                "converted", "provider executed", "no package knows it; a call as any other", entry, place
+            )
         if stored:
             made["metadata"] = stored
         if served is not None:
