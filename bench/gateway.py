@@ -77,6 +77,8 @@ class Gateway:
     at_least: float | None = None
     """The target of the small request: so many times palaver's CPU."""
     processes: int = 1
+    share: float = 1.0
+    """What it is sent of the requests of a case: a slow one need not take minutes."""
 
 
 def _palaver(config: str) -> Command:
@@ -114,6 +116,7 @@ GATEWAYS = (
         _litellm,
         missing=lambda: "" if LITELLM.exists() else "not installed",
         environment={"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"},
+        share=0.25,
         at_least=15,
     ),
     Gateway(
@@ -284,8 +287,9 @@ def rows_of(
                 continue
             print(f"{case.name}: {each.name}", file=sys.stderr)
             try:
-                found[each.name].append(measure(each, case, upstream, folder, count))
-            except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+                share = max(2 * _CONNECTIONS, int(count * each.share))
+                found[each.name].append(measure(each, case, upstream, folder, share))
+            except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
                 errors[each.name] = describe(error)
     return [
         _row(case, each, figure, found, errors.get(each.name, ""))
