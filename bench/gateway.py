@@ -57,6 +57,8 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _CONNECTIONS = 32
 _PACED = 8
 _PACED_SECONDS = 5
+_SETTLING = 1.0
+"""Seconds in which what is done behind the answers ends, such as the writing of a log."""
 _LONGEST = 300
 """Seconds that a load may take."""
 
@@ -258,8 +260,10 @@ def measure(gateway: Gateway, case: Case, upstream: int, folder: Path, count: in
             processes.append(stack.enter_context(started(command, gateway.environment)))
             wait_for(ports[-1], processes[-1])
         load(ports, own, _CONNECTIONS, max(_CONNECTIONS, count // 10))
+        time.sleep(_SETTLING)
         before, _ = used(processes)
         busy = load(ports, own, _CONNECTIONS, count)
+        time.sleep(_SETTLING)
         after, memory = used(processes)
         rate = len(busy["whole"]) / busy["seconds"]
         paced = max(50, int(min(count, rate / 2 * _PACED_SECONDS)))
