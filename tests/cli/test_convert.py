@@ -242,7 +242,6 @@ def test_a_file_that_yields_nothing_is_an_error(run, tmp_path, command):
 @pytest.mark.parametrize(
     ("text", "like"),
     [
-        (f"{json.dumps({'role': 'user', 'message': {'content': []}})}\n" * 2, "a transcript of Cursor"),
         (json.dumps({"id": "m", "sessionID": "s", "role": "user", "time": {}}), "a message of opencode"),
         (
             json.dumps([{"type": "RUN_STARTED"}, {"type": "TEXT_MESSAGE_START", "role": "assistant"}]),

@@ -429,6 +429,10 @@ async def test_a_refusal_tells_what_was_used_before(place, written):
         async with Limiter(lambda: database, rules, unknown_price="zero", models=lambda _: []) as limiter:
             first = record()
             await limiter.admit(first)
+            await anyio.sleep(0)  # a further share may be taken now: wait until it is there
+            for each in limiter._counters._known.values():
+                async with each.lock:
+                    pass
             first.received.append(answer_with("openai_chat", Usage(input=0, output=160)))
             await limiter.ended(first)
             if written:

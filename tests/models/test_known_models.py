@@ -8,7 +8,7 @@ from palaver.models.catalogue import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = re.compile(
-    rf"(?:[\"“`]|-m |--model )({'|'.join(map(re.escape, providers.names()))})/([A-Za-z0-9][\w.:/-]*\w)(?![\w-]*…)"
+    rf"(?:[\"“`]|-m |--model )({'|'.join(map(re.escape, providers.names()))})/([A-Za-z0-9][\w.:/-]*\w)(?![\w-]*[…*])"
 )
 OWN_SERVERS = {"ollama", "vllm", "llamacpp", "lmstudio", "openrouter"}
 """Servers on one's own machine, and a router: what they hold is named by others."""

@@ -316,9 +316,10 @@ class Store(Protocol):
 
     @abstractmethod
     def add_all(self, additions: Iterable[Addition]) -> int:
-        """Add to several threads, in order; return the number of new entries. It costs less than ``add`` for each.
+        """Add ``additions``, in order, to several threads; return the number of new entries.
 
-        Each addition is added whole or not at all. Raises as ``create`` and ``add`` do; then some may have been added.
+        It costs less than ``add`` for each. Each addition is added whole or not at all.
+        Raises as ``create`` and ``add`` do; then some may have been added.
         """
         ...
 

@@ -190,9 +190,13 @@ class Form(ABC):
         restored = None if slot is None else extension_slot.restored(plain, slot)
         if restored is None:
             return plain
-        self.tools.update((call.id, call.name) for each in restored for call in each.tool_calls)
+        self.know(restored)
         at = plain[0].sent_at if plain else None
         return [structs.replace(each, sent_at=at) if each.sent_at is None else each for each in restored]
+
+    def know(self, messages: Sequence[Message]) -> None:
+        """Remember the calls of carried messages: in the file they may have other ids."""
+        self.tools.update((call.id, call.name) for each in messages for call in each.tool_calls)
 
     def rest(self, fields: Fields, *, leave: Collection[str] = ()) -> dict[str, Any]:
         """Return the contents of a record beyond the neutral fields, without the keys in ``leave``."""
@@ -480,6 +484,7 @@ class ListRecordWriter:
             plain = self._form.plain(jsontext.fields(jsontext.encode(record)))
             slot = extension_slot.carried(messages, plain) or slot
             self._form.carry(record, slot)
+            self._form.know(messages)
         for place, entry in enumerate(entries):
             told = [each for each in receipt.losses if each[3] == place]
             for kind, what, why, _, part in told:
