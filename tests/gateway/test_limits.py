@@ -8,6 +8,7 @@ from queue import Queue
 
 import anthropic
 import anyio
+import anyio.lowlevel
 import httpx
 import openai
 import pytest
@@ -429,7 +430,7 @@ async def test_a_refusal_tells_what_was_used_before(place, written):
         async with Limiter(lambda: database, rules, unknown_price="zero", models=lambda _: []) as limiter:
             first = record()
             await limiter.admit(first)
-            await anyio.sleep(0)  # a further share may be taken now: wait until it is there
+            await anyio.lowlevel.checkpoint()  # a further share may be taken now: wait until it is there
             for each in limiter._counters._known.values():
                 async with each.lock:
                     pass
