@@ -162,9 +162,7 @@ def command(names: tuple[str, ...], location: str | None, source_format: str | N
     try:
         with ExitStack() as stack, progress.bar("importing") as report:
             found = list(walk)
-            importer = _Importer(
-                lambda: stack.enter_context(open_store(location)), source_format, Meter(found, report)
-            )
+            importer = _Importer(lambda: stack.enter_context(open_store(location)), source_format, Meter(found, report))
             if stores.exists(location):
                 importer.open()
             for group in group_files(found, names):

@@ -76,9 +76,10 @@ class Tally(Struct, frozen=True):
 
     def __str__(self) -> str:
         """``messages 4 → 4, calls 1 → 1, …``; without the second numbers when nothing reads the file."""
-        return ", ".join(self._pair(name) for name in NAMES)
+        return ", ".join(self.pair(name) for name in NAMES)
 
-    def _pair(self, name: str) -> str:
+    def pair(self, name: str) -> str:
+        """Return one count on both sides: ``messages 4 → 4``."""
         after = "" if self.found is None else f" → {getattr(self.found, name):,}"
         return f"{name} {getattr(self.given, name):,}{after}"
 
