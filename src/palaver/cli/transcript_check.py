@@ -15,6 +15,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -201,7 +202,7 @@ def _wrong_conversion(found: Sequence[Transcript], target: str) -> str | None:
     """Return what is wrong with the conversations in another format; ``None`` when nothing is."""
     for number, each in enumerate(found, 1):
         reasons: list[str] = []
-        differing = _guarded("", lambda each=each: _differing(each, target), reasons)
+        differing = _guarded("", partial(_differing, each, target), reasons)
         if reasons or differing:
             which = "" if len(found) == 1 else f"conversation {number} "
             return f"{which}to {target}: {differing or reasons[0].removeprefix(': ')}"
