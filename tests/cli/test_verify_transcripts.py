@@ -142,7 +142,7 @@ def raises(_written):
     [
         ("pi", {"write_many": without_last_line}, "not the same bytes: "),
         ("pi", {"write_many": raises}, "cannot be written unedited: KeyError: 'x'; this is a bug in palaver"),
-        ("claude_code", {"write": without_last_line}, "to claude_code: not on the receipt: messages "),
+        ("openai_messages", {"write": without_last_line}, "to openai_messages: not on the receipt: messages "),
         ("codex", {"write": raises}, "to codex: KeyError: 'x'; this is a bug in palaver"),
     ],
 )

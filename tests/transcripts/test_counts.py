@@ -118,9 +118,9 @@ def test_messages_calls_results_images_and_texts_are_counted():
     said = [
         p.user("look", p.Image.from_bytes(b"\x89PNG", "image/png"), Text(" \n")),
         p.assistant("so", "then", ToolCall("c1", "f", "{}"), MalformedToolCall(raw="{", reason="cut off")),
-        p.tool(p.Image.from_bytes(b"\x89PNG", "image/png"), tool_call_id="c1"),
+        p.tool({"a": 1}, p.Image.from_bytes(b"\x89PNG", "image/png"), tool_call_id="c1"),
     ]
-    assert counts_of(said) == Counts(messages=3, calls=2, results=1, images=2, texts=3)
+    assert counts_of(said) == Counts(messages=3, calls=2, results=1, images=2, texts=4)
 
 
 def test_records_are_not_counted_and_a_format_that_is_only_written_has_no_second_count():

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from palaver.transcripts import Transcript, TranscriptFormat
 
 _logger: Final = logging.getLogger(__name__)
-_TARGETS: Final = ("claude_code", "codex", "openai_messages")
+_TARGETS: Final = ("codex", "openai_messages", "claude_code")
 """The formats that a conversation is written in: the first two of them that are not its own."""
 _CONVERSIONS: Final = 2
 _MAX_FAULTS: Final = 200

@@ -1,7 +1,7 @@
 """What a conversation holds, counted, on both sides of a conversion.
 
-- A message is an entry that is no record of a runtime or a file. A text is a part with visible characters; a call is
-  one that could be read or not; a result is a message of a tool.
+- A message is an entry that is no record of a runtime or a file. A call is one that could be read or not; a result is
+  a message of a tool. A text is a part with visible characters, or a JSON value: many formats write one as text.
 - The counts of a written file are those of what its transcript format reads in it. A format that is only written has
   none.
 
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from palaver.core.errors import PalaverError
 from palaver.core.messages import Message, ToolMessage
-from palaver.core.parts import Image, MalformedToolCall, Text, ToolCall
+from palaver.core.parts import Image, Json, MalformedToolCall, Text, ToolCall
 from palaver.threads.thread import MAIN
 from palaver.transcripts.assembly import chosen_entries
 from palaver.transcripts.format import Origin
@@ -48,7 +48,18 @@ class Counts(Struct, frozen=True):
 NAMES: Final = Counts.__struct_fields__
 
 _NAMED: Final[Mapping[str, tuple[str, ...]]] = {
-    "messages": ("message", "user", "assistant", "system", "developer", "tool", "order", "marker", "rescue"),
+    "messages": (
+        "message",
+        "user",
+        "assistant",
+        "system",
+        "developer",
+        "tool",
+        "order",
+        "marker",
+        "rescue",
+        "reasoning",
+    ),
     "calls": ("call", "arguments", "assistant", "message"),
     "results": ("result", "tool", "message"),
     "images": ("image", "media", "file", "message", "user", "tool"),
@@ -93,7 +104,7 @@ def counts_of(messages: Iterable[Message]) -> Counts:
         calls=sum(isinstance(part, (ToolCall, MalformedToolCall)) for part in parts),
         results=sum(isinstance(message, ToolMessage) for message in every),
         images=sum(isinstance(part, Image) for part in parts),
-        texts=sum(isinstance(part, Text) and not (not part.text or part.text.isspace()) for part in parts),
+        texts=sum(isinstance(part, Json) or (isinstance(part, Text) and bool(part.text.strip())) for part in parts),
     )
 
 
