@@ -102,6 +102,7 @@ def test_a_file_in_which_nothing_can_be_read_is_a_fault(run, folder):
         "openai_messages": (1, 1),
         "pi": (2, 0),
     }
+    assert rows_of(found)["openai_messages"]["same_bytes"] == 0
     assert "broken.jsonl (openai_messages): cannot be read" in run("verify", "--transcripts", folder).out
 
 

@@ -157,7 +157,8 @@ def _check_file(name: str, checked: Checked) -> None:
         checked.other += 1
         return
     first = likely[0]
-    row = FormatRow(first.file_format, files=1, confidence=first.confidence)
+    promised = transcripts.get(first.file_format).fidelity == "bytes"
+    row = FormatRow(first.file_format, files=1, confidence=first.confidence, same_bytes=0 if promised else None)
     if len(likely) > 1:
         either = " or ".join(f"{each.file_format} ({each.confidence:g})" for each in likely)
         checked.add(row, [Fault(place, first.file_format, f"not recognised: this may be {either}")])
