@@ -4,9 +4,11 @@ import json
 import os
 
 import pytest
+from msgspec import structs
 
 import palaver as p
 from palaver import wires
+from palaver.transcripts import TranscriptFormat
 
 HI = {"role": "user", "content": "hi"}
 ANSWER = {
@@ -26,7 +28,7 @@ def test_a_request_becomes_a_request_and_the_receipt_stands_apart(run, saved, ch
     assert (
         done.err.splitlines()[0] == "openai_chat → ollama_chat: a request of 3 messages, 1 thing not carried as it was"
     )
-    assert done.err.splitlines()[2].split()[:4] == ["dropped", "name", "1", "messages[0]"]
+    assert done.err.splitlines()[3].split()[:4] == ["dropped", "name", "1", "messages[0]"]
 
 
 def test_a_response_becomes_a_response(run, saved):
@@ -82,7 +84,7 @@ def test_a_variant_is_fitted_though_its_wire_is_the_same(run, saved):
 
 def test_the_canonical_form_is_read_back_by_itself(run, saved, chat):
     first = run("convert", saved(chat), "--to", "palaver")
-    assert first.err.endswith("nothing lost\n")
+    assert first.err.splitlines()[0].endswith("nothing lost")
     again = run("convert", saved(first.out, "body.jsonl"), "--to", "openai_chat")
     assert again.json == chat
     assert run("convert", saved(ANSWER), "--to", "palaver").json["type"] == "response"
@@ -265,3 +267,41 @@ def test_events_of_ag_ui_in_a_list_are_no_messages_even_when_they_are_named_so(r
     done = run("convert", "--from", "ag_ui", "--to", "openai_messages", str(path))
     assert (done.code, done.out) == (1, "")
     assert "RUN_STARTED: events are read one to a line, not in a list" in done.err
+
+
+@pytest.mark.parametrize("target", ["codex", "claude_code", "openai_messages"])
+def test_a_receipt_counts_both_sides(run, saved, target, tmp_path):
+    image = p.Image.from_bytes(b"\x89PNG\r\n\x1a\n", "image/png")
+    call = p.ToolCall("c1", "f", "{}")
+    said = [p.user("look", image), p.assistant("so", call), p.tool("done", tool_call_id="c1"), p.assistant("good")]
+    (tmp_path / "talk.jsonl").write_bytes(p.dump_conversation(p.Request(messages=tuple(said))))
+    done = run("convert", "talk.jsonl", "--to", target, "-o", "out.jsonl")
+    assert "\n  messages 4 → 4, calls 1 → 1, results 1 → 1, images 1 → 1, texts 4 → 4\n" in done.err
+
+
+def test_joined_messages_are_no_loss_and_the_counts_say_so(run, saved):
+    body = {"model": "gpt-5", "messages": [HI, HI, {"role": "assistant", "content": "ho"}]}
+    done = run("convert", saved(body), "--to", "bedrock_converse", "--from", "openai_chat")
+    assert done.code == 0
+    assert done.err.splitlines()[:2] == [
+        "openai_chat → bedrock_converse: a request of 3 messages, the counts differ",
+        "  messages 3 → 2, calls 0 → 0, results 0 → 0, images 0 → 0, texts 3 → 3",
+    ]
+
+
+def test_fewer_than_were_given_is_never_nothing_lost(run, saved, monkeypatch, tmp_path):
+    """A format that forgets a message, and its receipt with it."""
+    real = TranscriptFormat.write_many
+
+    def forgets(self, given, **options):
+        written = real(self, given, **options)
+        return structs.replace(written, chunks=tuple(written.body.splitlines(keepends=True)[:-1]), losses=())
+
+    monkeypatch.setattr(TranscriptFormat, "write_many", forgets)
+    (tmp_path / "talk.jsonl").write_bytes(p.dump_conversation(p.Request(messages=(p.user("a"), p.assistant("b")))))
+    done = run("convert", "talk.jsonl", "--to", "pi", "-o", "out.jsonl")
+    assert done.err.splitlines()[0] == "palaver → pi: 1 file, the counts differ"
+    assert "messages 2 → 1," in done.err.splitlines()[1]
+    (tmp_path / "out.jsonl").unlink()
+    assert run("convert", "talk.jsonl", "--to", "pi", "-o", "out.jsonl", "--losses", "raise").code == 1
+    assert not (tmp_path / "out.jsonl").exists()

@@ -342,7 +342,7 @@ def test_a_loss_can_be_refused(run, kept):
     message = p.user(p.Image.from_url("https://x.example/a.png"))
     kept(lambda store: store.append(store.create("x").id, [message]))
     assert run("export", "x", "--as", "ollama_chat", "--losses", "raise", "-o", "x.json").code == 1
-    assert run("export", "x", "--as", "ollama_chat").err.splitlines()[3].split()[:2] == ["dropped", "image"]
+    assert run("export", "x", "--as", "ollama_chat").err.splitlines()[4].split()[:2] == ["dropped", "image"]
 
 
 def test_media_of_the_store_go_out_as_bytes(run, kept):

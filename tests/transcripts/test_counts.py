@@ -7,12 +7,15 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from msgspec import structs
 
 import palaver as p
 from palaver import transcripts
 from palaver.core.messages import ToolMessage
-from palaver.core.parts import Media, Reasoning, Text, ToolCall
+from palaver.core.parts import MalformedToolCall, Media, Reasoning, Text, ToolCall
+from palaver.core.request import Loss
 from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.counts import Counts, Tally, counts_of, tally, total, unnamed
 from palaver.transcripts.writer import chosen_history, is_record
 from tests.corpus import CORPUS
 from tests.transcripts.samples import FILES, IDS, goes_to, opening, origin
@@ -98,3 +101,52 @@ def test_a_message_without_content_is_written_or_on_the_receipt(target, empty):
         for entry in each.thread.entries
         if not is_record(entry)
     ] == [each.role for each in said]
+
+
+@pytest.mark.law(5)
+@pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
+def test_nothing_is_lost_only_with_equal_counts(name, path):
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
+        for target in BOTH:
+            if goes_to(name, path, target, BOTH, False):
+                file_format = transcripts.get(target)
+                written = file_format.write(transcript)
+                assert written.losses or tally(file_format, [transcript], written).equal, target
+
+
+def test_messages_calls_results_images_and_texts_are_counted():
+    said = [
+        p.user("look", p.Image.from_bytes(b"\x89PNG", "image/png"), Text(" \n")),
+        p.assistant("so", "then", ToolCall("c1", "f", "{}"), MalformedToolCall(raw="{", reason="cut off")),
+        p.tool({"a": 1}, p.Image.from_bytes(b"\x89PNG", "image/png"), tool_call_id="c1"),
+    ]
+    assert counts_of(said) == Counts(messages=3, calls=2, results=1, images=2, texts=4)
+
+
+def test_records_are_not_counted_and_a_format_that_is_only_written_has_no_second_count():
+    transcript = transcript_of([p.user("a"), p.assistant("b")])
+    file_format = transcripts.get("hf_sts")
+    found = tally(file_format, [transcript], file_format.write(transcript))
+    assert (found.given.messages, found.found, found.equal) == (2, None, True)
+    assert str(found) == "messages 2, calls 0, results 0, images 0, texts 2"
+
+
+def test_a_written_file_that_cannot_be_read_counts_as_nothing():
+    transcript = transcript_of([p.user("a")])
+    file_format = transcripts.get("agent_swarm_kit")
+    written = structs.replace(file_format.write(transcript), chunks=(b"not of it",))
+    assert tally(file_format, [transcript], written).found == Counts()
+
+
+def test_tallies_add_up_and_one_without_a_second_count_leaves_none():
+    one = Tally(Counts(messages=1), Counts(messages=1))
+    assert total([one, one]) == Tally(Counts(messages=2), Counts(messages=2))
+    assert total([one, Tally(Counts(messages=1), None)]).found is None
+
+
+@pytest.mark.parametrize(
+    ("what", "left"), [("message", ()), ("image", ("messages",)), ("title", ("messages", "images"))]
+)
+def test_a_count_that_differs_is_named_by_a_loss_of_its_kind(what, left):
+    found = Tally(Counts(messages=2, images=1), Counts(messages=1))
+    assert unnamed(found, [Loss("dropped", what, "no place")]) == left

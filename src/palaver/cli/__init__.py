@@ -45,7 +45,7 @@ _COMMANDS: Final = {
     "compact": ("palaver.cli.compact", "Compact a conversation, or undo a compaction."),
     "fork": ("palaver.cli.fork", "Start a branch at a position of a thread."),
     "export": ("palaver.cli.export", "Write a thread, or the conversation at one position, to a file."),
-    "verify": ("palaver.cli.verify", "Check a store: read everything and recompute every hash."),
+    "verify": ("palaver.cli.verify", "Check everything in a store, or the transcripts in a folder."),
     "gc": ("palaver.cli.gc", "Remove unreferenced data from the disk."),
     "delete": ("palaver.cli.delete", "Delete a thread with all its branches."),
     "swarm": ("palaver.cli.swarm", "Chat with a swarm of agents, or draw it."),

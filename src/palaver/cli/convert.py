@@ -7,6 +7,8 @@
 - The body goes to standard output, or completely into a file. The receipt goes to standard error.
 - The body is written exactly as it would be sent. It is indented on a terminal or with ``--pretty``.
 - ``--losses raise`` writes nothing when there is a loss.
+- What was encoded is decoded again, and the receipt has the counts of both sides. A wire that joins neighbouring
+  messages loses nothing, but its counts differ, and the receipt says that.
 
 Stability: experimental.
 """
@@ -26,10 +28,15 @@ from palaver.cli.source import PALAVER, Source, find_wire, form_name, load
 from palaver.cli.suggestions import Choice
 from palaver.cli.terminal import bad_input, echo, indent_json
 from palaver.core import canonical
-from palaver.core.request import Encoded, Request
+from palaver.core.errors import PalaverError
+from palaver.core.request import Encoded, Request, Response
 from palaver.threads.thread import MAIN
+from palaver.transcripts.counts import Counts, Tally, counts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.core.messages import Message
     from palaver.transcripts.writer import History
     from palaver.wires._engine.wire import Wire
 
@@ -114,7 +121,9 @@ def deliver(
 ) -> int:
     """Write the encoded body and show its receipt. Return the exit code."""
     if losses == "raise" and encoded.losses:
-        echo(f"{summary(source, target, encoded)}; nothing was written", err=True)
+        counted = tally(source, encoded, target)
+        echo(f"{summary(source, target, encoded, counted)}; nothing was written", err=True)
+        transcript_io.show_counts((counted,))
         receipt.show(encoded.losses)
         return 1
     indent = pretty or (output == files.STDIO and sys.stdout.isatty())
@@ -124,7 +133,9 @@ def deliver(
     else:
         for note in source.notes:
             echo(f"{place}: {note}", err=True)
-        echo(summary(source, target, encoded), err=True)
+        counted = tally(source, encoded, target)
+        echo(summary(source, target, encoded, counted), err=True)
+        transcript_io.show_counts((counted,))
         receipt.show(encoded.losses)
     return 0
 
@@ -152,17 +163,32 @@ def _indented(body: bytes) -> bytes:
     return b"".join(indent_json(line) + b"\n" for line in lines)
 
 
-def summary(source: Source, target: str, encoded: Encoded) -> str:
+def tally(source: Source, encoded: Encoded, target: str) -> Tally:
+    """Count the messages of a source, and those that its encoded body is decoded as."""
+    given = counts_of(_messages_of(source.value))
+    try:
+        return Tally(given, counts_of(_messages_of(_decoded(source, encoded.body, target))))
+    except PalaverError:
+        return Tally(given, Counts())  # nothing of it can be read
+
+
+def _decoded(source: Source, body: bytes, target: str) -> Request | Response:
+    if isinstance(source.value, Request):
+        return canonical.load_conversation(body) if target == PALAVER else find_wire(target).decode_request(body)
+    return canonical.decode(body, Response) if target == PALAVER else find_wire(target).decode_response(body)
+
+
+def _messages_of(value: Request | Response) -> Sequence[Message]:
+    return value.messages if isinstance(value, Request) else (value.message, *value.alternatives)
+
+
+def summary(source: Source, target: str, encoded: Encoded, counted: Tally) -> str:
     """Return one line that says what was converted into what."""
     count = len(encoded.losses)
     what = "a response" if not isinstance(source.value, Request) else _messages(len(source.value.messages))
-    lost = (
-        "nothing lost"
-        if not count
-        else "1 thing not carried as it was"
-        if count == 1
-        else f"{count} things not carried as they were"
-    )
+    lost = f"{count} thing{'' if count == 1 else 's'} not carried as {'it was' if count == 1 else 'they were'}"
+    if not count:
+        lost = "nothing lost" if counted.equal else "the counts differ"
     return f"{source.wire} → {target}: {what}, {lost}"
 
 

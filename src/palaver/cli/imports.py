@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -36,6 +35,7 @@ from msgspec import Struct, structs
 
 from palaver import transcripts
 from palaver.cli import completion, files, progress, stores
+from palaver.cli.folder_walk import Meter, Walk
 from palaver.cli.show import REQUEST
 from palaver.cli.source import (
     PALAVER,
@@ -61,7 +61,7 @@ from palaver.store.jsonl.log_reader import read_log, threads_of
 from palaver.store.location import open_store
 from palaver.store.memory import MemoryStore
 from palaver.store.message_codec import blob_hashes
-from palaver.store.store import Progress, Store
+from palaver.store.store import Store
 from palaver.threads.thread import MAIN
 from palaver.transcripts.conversation import with_messages
 from palaver.transcripts.detection import SIZE
@@ -126,44 +126,16 @@ class _Summary:
         return "; ".join(pieces)
 
 
-class _Walk:
-    """Finds the files to read. ``skipped`` counts the others; ``failures`` are the folders that could not be read."""
-
-    def __init__(self, named: tuple[str, ...]) -> None:
-        """Look at these files and folders."""
-        self.skipped = 0
-        self.failures: list[OSError] = []
-        self._named = named
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the files, sorted by name within each folder."""
-        for name in self._named:
-            if name == files.STDIO or not Path(name).is_dir():
-                yield name
-            else:
-                yield from self._walk_folder(name)
-
-    def _walk_folder(self, folder: str) -> Iterator[str]:
-        for place, folders, names in os.walk(folder, onerror=self.failures.append):
-            self.skipped += sum(each.startswith(".") for each in (*folders, *names))
-            folders[:] = sorted(each for each in folders if not each.startswith("."))
-            for name in sorted(each for each in names if not each.startswith(".")):
-                file = os.path.join(place, name)  # noqa: PTH118 (keeps the spelling that the user typed)
-                if self._may_be_conversation(file):
-                    yield file
-                else:
-                    self.skipped += 1
-
-    def _may_be_conversation(self, file: str) -> bool:
-        try:
-            head = b""
-            if Path(file).is_file():
-                with Path(file).open("rb") as opened:
-                    head = opened.read(_HEAD)
-        except OSError:
-            return True  # reading it reports the cause
-        text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-        return text.startswith(_JSON) or head.startswith((_COMPRESSED, _LOG)) or detect_stream.detect(head) is not None
+def _may_be_conversation(file: str) -> bool:
+    try:
+        head = b""
+        if Path(file).is_file():
+            with Path(file).open("rb") as opened:
+                head = opened.read(_HEAD)
+    except OSError:
+        return True  # reading it reports the cause
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return text.startswith(_JSON) or head.startswith((_COMPRESSED, _LOG)) or detect_stream.detect(head) is not None
 
 
 @click.command(name="import")
@@ -186,13 +158,11 @@ def command(names: tuple[str, ...], location: str | None, source_format: str | N
     """
     if source_format not in {None, PALAVER, *transcripts.names()}:
         find_wire(source_format or "")
-    walk, summary = _Walk(names), _Summary()
+    walk, summary = Walk(names, _may_be_conversation), _Summary()
     try:
         with ExitStack() as stack, progress.bar("importing") as report:
             found = list(walk)
-            importer = _Importer(
-                lambda: stack.enter_context(open_store(location)), source_format, _Meter(found, report)
-            )
+            importer = _Importer(lambda: stack.enter_context(open_store(location)), source_format, Meter(found, report))
             if stores.exists(location):
                 importer.open()
             for group in group_files(found, names):
@@ -249,34 +219,6 @@ def _failed(message: str, summary: _Summary) -> None:
     echo(f"palaver: {' '.join(message.split())}", err=True)
 
 
-class _Meter:
-    """Reports the number of bytes read, of the total."""
-
-    def __init__(self, names: Sequence[str], report: Progress | None) -> None:
-        self._report = report
-        self._sizes = {} if report is None else {name: _size(name) for name in names}
-        self._total = sum(self._sizes.values())
-        self._done = self._within = 0
-
-    def read(self, size: int) -> None:
-        """Count bytes of the current file."""
-        self._within += size
-        if self._report is not None:
-            self._report(self._done + self._within, self._total)
-
-    def finish(self, name: str) -> None:
-        """Count a file as read."""
-        self._done, self._within = self._done + self._sizes.get(name, 0), 0
-        self.read(0)
-
-
-def _size(name: str) -> int:
-    try:
-        return Path(name).stat().st_size
-    except OSError:
-        return 0
-
-
 def _state(path: Path) -> FileState:
     stat = path.stat()
     return FileState(str(path), stat.st_size, stat.st_mtime_ns, time_ns())
@@ -290,7 +232,7 @@ def _digest(path: Path) -> str:
 class _Importer:
     """Imports files into a store, one after the other."""
 
-    def __init__(self, open_store: Callable[[], Store], source_format: str | None, meter: _Meter) -> None:
+    def __init__(self, open_store: Callable[[], Store], source_format: str | None, meter: Meter) -> None:
         """Open the store when ``open`` is called, or when the first file can be read: files that fail create none."""
         self._open_store = open_store
         self._opened: Store | None = None

@@ -38,6 +38,7 @@ from palaver.threads.thread import MAIN, Entry, Thread
 from palaver.threads.view import RECORD
 from palaver.transcripts import original_bytes
 from palaver.transcripts.conversation import Session, Transcript, derived_id, session_of
+from palaver.transcripts.counts import tally
 from palaver.transcripts.omissions import branches_left_out, records_left_out
 
 if TYPE_CHECKING:
@@ -113,10 +114,12 @@ def command(
     folder = os.path.realpath(os.curdir)
     at = now_ms()
     session = NewSession(program.new_id(at), folder, at)
-    written = transcripts.get(program.file_format).write(_as_new(found, program, session), history=history)
-    about = transcript_io.summary(found.form, program.name, 1 + len(written.beside), len(written.losses))
-    transcript_io.show_receipt(about, written.losses, losses)
-    if losses == "raise" and written.losses:
+    file_format, transcript = transcripts.get(program.file_format), _as_new(found, program, session)
+    written = file_format.write(transcript, history=history)
+    tallies = (tally(file_format, [transcript], written, history=history),)
+    about = transcript_io.summary(found.form, program.name, 1 + len(written.beside), len(written.losses), tallies)
+    transcript_io.show_receipt(about, written.losses, tallies, losses)
+    if losses == "raise" and not transcript_io.complete(written.losses, tallies):
         echo("nothing was written", err=True)
         return 1
     _deliver(program, session, written, dry_run=dry_run)

@@ -167,7 +167,6 @@ def join_messages(messages: Iterable[bytes]) -> bytes:
 
 _AG_UI_EVENTS: Final = ("RUN_", "TEXT_MESSAGE_", "TOOL_CALL_", "STEP_", "STATE_", "MESSAGES_SNAPSHOT")
 _OUTLINES: Final = (
-    (frozenset(("role", "message")), "a transcript of Cursor"),
     (
         frozenset(("sessionID", "role", "id")),
         "a message of opencode out of its storage; `opencode export` writes sessions",

@@ -7,6 +7,8 @@
   folder of ``-o``.
 - Files that belong beside the output (media, sub-agents) are written beside it, so they need ``-o`` too.
 - ``--losses raise`` writes nothing when there is a loss.
+- What was written is read again, and the receipt has the counts of both sides. Nothing is lost when they are equal and
+  nothing is on the list.
 
 Stability: experimental.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
@@ -29,12 +32,13 @@ from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.request import Request
 from palaver.transcripts.conversation import Noted, Transcript, collected, transcript_of, with_messages
+from palaver.transcripts.counts import Tally, tally, total
 from palaver.transcripts.file_reader import steps_of
 from palaver.transcripts.unknown_fields import losses_of
 from palaver.transcripts.writer import Written, chosen_history
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from palaver.cli.source import Source
     from palaver.core.request import Loss
@@ -44,6 +48,18 @@ if TYPE_CHECKING:
 
 CERTAIN: Final = 0.5
 _MAX_REPORTED: Final = 12
+
+
+class Made(Struct, frozen=True):
+    """The files of a conversion by name, and the counts of each."""
+
+    outputs: Mapping[str, Written]
+    tallies: tuple[Tally, ...]
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """The receipts of all files."""
+        return tuple([loss for each in self.outputs.values() for loss in each.losses])
 
 
 class TranscriptFile(Struct, frozen=True):
@@ -152,23 +168,29 @@ def answered_model(messages: Sequence[Message]) -> str | None:
 
 def write_transcripts(
     chosen: Sequence[Transcript], target: str, output: str, *, history: History | None, branch: str
-) -> Mapping[str, Written]:
-    """Encode conversations in a transcript format. Return the outputs by file name."""
+) -> Made:
+    """Encode conversations in a transcript format, and count what is in each file."""
     file_format = transcripts.get(target)
     if len(chosen) == 1 or file_format.many:
-        return {output: file_format.write_many(chosen, history=history, branch=branch)}
+        written = file_format.write_many(chosen, history=history, branch=branch)
+        return Made({output: written}, (tally(file_format, chosen, written, history=history, branch=branch),))
     if output == files.STDIO or not (output.endswith(os.sep) or Path(output).is_dir()):
         bad_input(target, f"{len(chosen)} conversations are {len(chosen)} files; name a folder with -o FOLDER/")
     once = (chosen[0], *(structs.replace(each, unread=()) for each in chosen[1:]))
     outputs = {f"{each.thread.id}{file_format.extension}": each for each in once}
-    return {
+    made = {
         str(Path(output) / name): file_format.write(each, history=history, branch=branch)
         for name, each in outputs.items()
     }
+    counted = [
+        tally(file_format, [each], written, history=history, branch=branch)
+        for each, written in zip(outputs.values(), made.values(), strict=True)
+    ]
+    return Made(made, tuple(counted))
 
 
 def deliver(
-    outputs: Mapping[str, Written],
+    made: Made,
     source: Source,
     target: str,
     output: str,
@@ -179,31 +201,46 @@ def deliver(
     """Write the files and show the receipt. Return the exit code."""
     if source.transcript_file is not None:
         report_unknown(place, source.transcript_file.unknown)
-    lost = tuple([loss for each in outputs.values() for loss in each.losses])
-    about = summary(source.wire, target, len(outputs), len(lost))
-    if losses == "raise" and lost:
+    about = summary(source.wire, target, len(made.outputs), len(made.losses), made.tallies)
+    if losses == "raise" and not complete(made.losses, made.tallies):
         echo(f"{about}; nothing was written", err=True)
-        receipt.show(lost)
+        show_counts(made.tallies)
+        receipt.show(made.losses)
         return 1
-    if output == files.STDIO and (beside := [name for each in outputs.values() for name in each.beside]):
+    if output == files.STDIO and (beside := [name for each in made.outputs.values() for name in each.beside]):
         bad_input(target, f"{count(len(beside), 'file')} belong beside this one; name it with -o")
-    write_files(outputs)
-    show_receipt(about, lost, losses)
+    write_files(made.outputs)
+    show_receipt(about, made.losses, made.tallies, losses)
     return 0
 
 
-def summary(source: str, target: str, written: int, lost: int) -> str:
+def complete(lost: Sequence[Loss], tallies: Sequence[Tally]) -> bool:
+    """Return whether nothing was lost: nothing is on the list, and the counts of every file are equal."""
+    return not lost and all(each.equal for each in tallies)
+
+
+def summary(source: str, target: str, written: int, lost: int, tallies: Sequence[Tally]) -> str:
     """Return one line that says what was converted into what."""
-    left = f"{count(lost, 'thing')} not carried as {'it was' if lost == 1 else 'they were'}" if lost else "nothing lost"
+    left = f"{count(lost, 'thing')} not carried as {'it was' if lost == 1 else 'they were'}"
+    if not lost:
+        left = "nothing lost" if complete((), tallies) else "the counts differ"
     return f"{source} → {target}: {count(written, 'file')}, {left}"
 
 
-def show_receipt(about: str, lost: Sequence[Loss], losses: Literal["show", "json", "raise"]) -> None:
-    """Show what was lost on standard error, under a line about it, or as JSON."""
+def show_counts(tallies: Sequence[Tally]) -> None:
+    """Show the counts before and after on standard error."""
+    echo(f"  {total(tallies)}", err=True)
+
+
+def show_receipt(
+    about: str, lost: Sequence[Loss], tallies: Sequence[Tally], losses: Literal["show", "json", "raise"]
+) -> None:
+    """Show what was lost on standard error, under a line about it and the counts, or as JSON."""
     if losses == "json":
         echo(receipt.as_json(lost), nl=False, err=True)
     else:
         echo(about, err=True)
+        show_counts(tallies)
         receipt.show(lost)
 
 

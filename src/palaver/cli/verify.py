@@ -1,4 +1,4 @@
-"""``palaver verify``: check a store, and recover the sound part of a damaged one.
+"""``palaver verify``: check a store, recover the sound part of a damaged one, or check folders of transcripts.
 
 Stability: experimental.
 """
@@ -10,7 +10,7 @@ from msgspec import structs
 
 from palaver.cli import progress, rows, stores
 from palaver.cli.rows import Form
-from palaver.cli.terminal import bad_input, count, echo, safe, size
+from palaver.cli.terminal import bad_input, console, count, echo, safe, safe_line, size
 from palaver.core.errors import DamageError
 from palaver.store.location import default_location, open_store, split_location
 from palaver.store.sqlite.recover import Recovered, recover
@@ -18,18 +18,34 @@ from palaver.store.sqlite.verify import verify
 from palaver.store.store import Damage, Verified
 
 _RECOVERABLE = "sqlite"
+_MAX_FAULTS = 50
 
 
 @click.command(name="verify")
 @click.option("--recover", "target", metavar="INTO", help="Copy the sound data of a damaged file into another store.")
+@click.option(
+    "--transcripts",
+    "folders",
+    metavar="FOLDER",
+    multiple=True,
+    type=click.Path(exists=True),
+    help="Check the transcripts in a folder, or one file, in place of a store.",
+)
 @rows.options
 @stores.option
-def command(location: str | None, target: str | None, *, form: Form | None) -> int:
+def command(location: str | None, target: str | None, folders: tuple[str, ...], *, form: Form | None) -> int:
     """Read everything in a store and recompute every hash.
 
     Damage is listed and makes the exit code 1. With --recover, the sound data of a damaged SQLite file is copied into
     another store, and what is lost is listed. --json prints one object, --csv a line for each damaged thing.
+
+    With --transcripts, each file of a folder is recognised, read, written again, and converted to two other formats
+    with equal counts, or a receipt that names what differs. A row for each format is printed, and each fault.
     """
+    if folders:
+        if target is not None or location is not None:
+            raise click.UsageError("--transcripts checks files; --recover and --store belong to a store")
+        return _check_transcripts(folders, form)
     if target is not None:
         return _recover(location, target, form)
     found = _verified(location)
@@ -79,6 +95,31 @@ def _report(found: Verified | Recovered, summary: str, form: Form | None) -> Non
         for each in damage:
             echo(safe(str(each)))
         echo(summary)
+
+
+def _check_transcripts(folders: tuple[str, ...], form: Form | None) -> int:
+    """Print a row for each format, and the faults. Return the exit code."""
+    from palaver.cli import transcript_check
+
+    with progress.bar("verifying") as report:
+        found = transcript_check.check(folders, report)
+    lines = [found.rows[name] for name in sorted(found.rows)]
+    plain = [row.plain() for row in lines]
+    if form == "json":
+        faults = [structs.asdict(each) for each in found.listed]
+        total = {"other": found.other, "skipped": found.skipped, "faults": found.faults}
+        stores.print_json([{"formats": plain, **total, "listed": faults}])
+    elif form == "csv":
+        rows.write(plain, form, [*transcript_check.FormatRow("").plain()])
+    else:
+        if lines:
+            console().print(transcript_check.listing(lines), crop=False)
+        for each in found.listed[:_MAX_FAULTS]:
+            echo(safe_line(str(each)))
+        if (more := found.faults - _MAX_FAULTS) > 0:
+            echo(f"and {count(more, 'fault')} more")
+        echo(transcript_check.summary(found))
+    return 1 if found.faults else 0
 
 
 def _counts(found: Verified | Recovered) -> str:

@@ -160,7 +160,7 @@ def _drafted(
     edits: bool,
 ) -> _Draft:
     """Draft a file. ``edits`` is false for a draft with the old records of edited messages, for their old text."""
-    entries, native = _chosen(file_format, transcript, options, tree=tree, history=history)
+    entries, native = chosen_entries(file_format, transcript, options, tree=tree, history=history)
     entries, ties = _with_ties(file_format, transcript.thread, entries)
     writing = WriteState(file_format, transcript, entries, options, native=native)
     for entry in entries:
@@ -242,9 +242,10 @@ def _unread(drafts: Sequence[_Draft]) -> Iterator[Loss]:
 # -- what is written ---------------------------------------------------------------------------------------------------
 
 
-def _chosen(
+def chosen_entries(
     file_format: str, transcript: Transcript, options: Options, *, tree: bool, history: History
 ) -> tuple[Sequence[Entry], bool]:
+    """Return the entries to write, and whether some of them have records of the transcript format."""
     thread = transcript.thread
     path = thread.path(options.branch)
     native = any(original_bytes.leads(entry.message, file_format) for entry in thread.entries)

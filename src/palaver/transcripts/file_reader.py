@@ -98,6 +98,12 @@ def beginning(path: str) -> bytes:
         return file.read(SIZE)
 
 
+def plain(path: str) -> bytes:
+    """Return the bytes of a whole file, decompressed. Raises ``OSError``, and ``DecodeError`` as ``Unpacker`` does."""
+    data = Path(path).read_bytes()
+    return b"".join(Unpacker().feed(data)) if data.startswith(_ZSTD) else data
+
+
 def steps_of(
     file_format: TranscriptFormat, file: BinaryIO, name: str = "", *, on_piece: Callable[[bytes], None] = lambda _: None
 ) -> Iterator[Step]:
