@@ -332,3 +332,11 @@ def test_a_new_conversation_goes_into_the_file_that_was_read(name):
     assert [texts(each) for each in again] == [*map(texts, before), [("user", "new")], [("user", "newer")]]
     if name == "list.json":
         assert len(json.loads(written.body)) == len(before) + 2
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_item_of_a_list_is_written_alone_without_the_list(place):
+    transcript = read("list.json")[place]
+    (back,) = transcripts.get("openai_messages").read(transcripts.get("openai_messages").write(transcript).body)
+    texts = [each.message.text for each in transcript.thread.path() if each.message.text]
+    assert [each.message.text for each in back.thread.path() if each.message.text] == texts

@@ -78,7 +78,7 @@ def write(
 
     def attempt(*, edits: bool = True) -> _File:
         draft = _drafted(file_format, transcript, make, options, layout=layout, tree=tree, history=history, edits=edits)
-        return _File((draft,), tuple(draft.chunks()))
+        return _File((draft,), tuple(_taken_out(draft.placed) or draft.chunks()))
 
     return _written(file_format, attempt, losses, reread)
 
@@ -500,6 +500,17 @@ def _lines(placed: Sequence[_Placed], rendering: RecordWriter, *, native: bool) 
         else:
             yield record.raw
             broken = record.raw.endswith(b"\n")
+
+
+def _taken_out(placed: Sequence[_Placed]) -> list[bytes]:
+    """Return a conversation that is an item of a list of several, without the list; nothing for any other one."""
+    opened = [each.raw.strip() for each in placed if (each.at, each.new) == (0, _OLD)]
+    closed = any(each.at == documents.TAIL for each in placed)
+    items = [each for each in placed if each.at not in {0, documents.TAIL}]
+    if len(items) != 1 or items[0].new != _OLD or opened not in ([], [b"["]) or (opened and closed):
+        return []
+    lead = documents.lead_of(items[0].raw)
+    return [items[0].raw[len(lead) :]] if opened or lead.strip() else []
 
 
 def _document(placed: Sequence[_Placed], rendering: RecordWriter) -> Iterator[bytes]:
