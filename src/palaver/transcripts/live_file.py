@@ -1,9 +1,10 @@
 """Reading a file that its program still writes: whole lines, and no answer that may grow.
 
-- The end of the file after its last line break is left for the next reading, unless it is a whole JSON object.
+- The end of the file after its last line break is left for the next reading. In a file that is ``settled``, as nobody
+  has written to it for a while, it is read when it is a whole JSON object.
 - What a reader yields before the end of its file is final. What it yields at the end may grow with the next line, such
-  as an answer with a record for each block. There, messages are held back from the first that is not an answer with a
-  finish reason, unless the file is ``settled``: nobody has written to it for a while.
+  as an answer with a record for each block. There, entries are held back from the first that is not an answer with a
+  finish reason, unless the file is settled.
 - A conversation without a message yields nothing. A compressed file is read as it is.
 
 Stability: experimental.
@@ -75,7 +76,7 @@ class LiveFile:
                 begun.clear()
             begun.append(rest)
         last = b"".join(begun)
-        if _is_object(last):
+        if self._settled and _is_object(last):
             yield last
         elif last.strip(b"\0 \t\r"):
             self.is_whole = False
@@ -103,8 +104,7 @@ def _is_object(data: bytes) -> bool:
 
 def _may_grow(step: Joined) -> bool:
     message = step.entry.message
-    finished = isinstance(message, AssistantMessage) and message.finish_reason not in {None, "other"}
-    return not finished and RECORD not in message.tags
+    return not isinstance(message, AssistantMessage) or message.finish_reason in {None, "other"}
 
 
 def _above(entry: str | None, held: dict[str, str | None]) -> str | None:
