@@ -15,6 +15,7 @@ PARTS = {
     "import palaver.serve.nats": ("nats", "nats"),
     "import palaver.serve.a2a": ("a2a", "a2a"),
     "import palaver.store.postgres": ("psycopg", "postgres"),
+    "from palaver.cli.folder_watch import changes; changes(['.'])": ("watchfiles", "watch"),
     "from palaver.tokens.tokenizers import Tiktoken; Tiktoken('o200k_base')": ("tiktoken", "tokenizers"),
 }
 

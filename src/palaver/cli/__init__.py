@@ -39,6 +39,7 @@ _COMMANDS: Final = {
     "show": ("palaver.cli.show", "Show the conversation in a file or a stored thread."),
     "import": ("palaver.cli.imports", "Import conversations into a store without duplicates."),
     "threads": ("palaver.cli.threads", "List the threads of a store, the last changed first."),
+    "today": ("palaver.cli.today", "Show today's work of all agents, with tokens and cost."),
     "search": ("palaver.cli.search", "Search messages, the newest first."),
     "logs": ("palaver.cli.logs", "Show what was asked and answered lately."),
     "context": ("palaver.cli.context", "Show what fills a model's context window."),

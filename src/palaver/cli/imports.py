@@ -13,6 +13,8 @@
   read again. Unknown fields are kept and reported.
 - A failed file is named on standard error, the other files are imported, and the exit code is 1. A failure of the store
   ends the command. What was imported stays when the command is stopped; running it again continues.
+- ``--watch`` goes on with the files that change (``folder_watch``). A file that was written lately is read up to its
+  last whole message (``transcripts.live_file``); one of whose format this is not known waits until it is settled.
 - The tools, settings and model of a request are kept in the thread's metadata under ``request``, for ``export``.
 
 Stability: experimental.
@@ -22,8 +24,9 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -34,8 +37,9 @@ import click
 from msgspec import Struct, structs
 
 from palaver import transcripts
-from palaver.cli import completion, files, progress, stores
+from palaver.cli import completion, files, folder_watch, progress, stores
 from palaver.cli.folder_walk import Meter, Walk
+from palaver.cli.session_places import is_session, session_folders
 from palaver.cli.show import REQUEST
 from palaver.cli.source import (
     PALAVER,
@@ -66,6 +70,7 @@ from palaver.threads.thread import MAIN
 from palaver.transcripts.conversation import with_messages
 from palaver.transcripts.detection import SIZE
 from palaver.transcripts.file_reader import beginning, steps_of
+from palaver.transcripts.live_file import LiveFile
 from palaver.wires import detect_stream
 
 if TYPE_CHECKING:
@@ -109,6 +114,7 @@ class _Summary:
     def __init__(self) -> None:
         self.files = self.failed = self.messages = self.new = 0
         self.threads: set[str] = set()
+        self.failures: set[str] = set()
 
     def add(self, line: _ImportLine) -> None:
         self.messages += line.messages
@@ -126,6 +132,11 @@ class _Summary:
         return "; ".join(pieces)
 
 
+def _is_session_file(file: str) -> bool:
+    """Whether a file is named as sessions of agents are, and looks like one to read."""
+    return is_session(Path(file).name) and _may_be_conversation(file)
+
+
 def _may_be_conversation(file: str) -> bool:
     try:
         head = b""
@@ -139,7 +150,7 @@ def _may_be_conversation(file: str) -> bool:
 
 
 @click.command(name="import")
-@click.argument("names", metavar="FILE...", nargs=-1, required=True, type=click.Path(allow_dash=True))
+@click.argument("names", metavar="FILE...", nargs=-1, type=click.Path(allow_dash=True))
 @stores.into_option
 @click.option(
     "--from",
@@ -149,37 +160,83 @@ def _may_be_conversation(file: str) -> bool:
     shell_complete=completion.form_names,
     help="The wire or transcript format of all files. Default: recognised.",
 )
-def command(names: tuple[str, ...], location: str | None, source_format: str | None) -> int:
+@click.option("--watch", is_flag=True, help="Go on with files that change. Without FILE: the sessions of known agents.")
+def command(names: tuple[str, ...], location: str | None, source_format: str | None, *, watch: bool) -> int:
     """Import conversations into a store without duplicates.
 
     FILE is any file that "palaver convert --help" lists (a session of an agent, a saved request, ...), a thread file of
     "palaver export", a message log, or a folder of such files. Importing a file again adds nothing. A longer file adds
     its new messages; an edited one becomes a branch.
+
+    With --watch the store follows the files while agents write them, until Ctrl-C. It gets no half message.
     """
+    is_named = bool(names)
+    names = names or (_session_folders() if watch else ())
+    if not names:
+        raise click.UsageError("Missing argument 'FILE...'.")
     if source_format not in {None, PALAVER, *transcripts.names()}:
         find_wire(source_format or "")
-    walk, summary = Walk(names, _may_be_conversation), _Summary()
+    wanted = _may_be_conversation if is_named else _is_session_file
+    walk, summary = Walk(names, wanted), _Summary()
     try:
-        with ExitStack() as stack, progress.bar("importing") as report:
+        with ExitStack() as stack:
+            changes = (
+                folder_watch.changes(names) if watch else None
+            )  # before the files are listed, so that none is missed
             found = list(walk)
-            importer = _Importer(lambda: stack.enter_context(open_store(location)), source_format, Meter(found, report))
+            importer = _Importer(lambda: stack.enter_context(open_store(location)), source_format, live=watch)
             if stores.exists(location):
                 importer.open()
-            for group in group_files(found, names):
-                file_format = importer.message_format(group)
-                for each in (group.names,) if file_format else [(name,) for name in group.names]:
-                    _import(importer, each, summary, file_format)
-                    importer.index(summary.new, _INDEX_AFTER)
-            importer.index(summary.new)
+            with progress.bar("importing") as report:
+                importer.meter = Meter(found, report)
+                _import_all(importer, group_files(found, names), summary)
+            _report_failures(walk, summary)
+            if changes is not None:
+                echo(f"{summary.text(walk.skipped)}; {safe(stores.display_name(location))}")
+                echo(f"watching {', '.join(safe_line(files.display_name(name)) for name in names)}; Ctrl-C ends it")
+                for changed in folder_watch.due(changes, importer.waiting):
+                    _import_all(importer, _changed_groups(filter(wanted, changed)), summary)
     except KeyboardInterrupt:
-        echo(f"stopped; {summary.text(walk.skipped)}; import again to continue", err=True)
+        done = f"{count(summary.new, 'new message')} in {count(len(summary.threads), 'thread')}"
+        echo(f"stopped; {done if watch else summary.text(walk.skipped)}; import again to continue", err=True)
         raise
+    echo(f"{summary.text(walk.skipped)}; {safe(stores.display_name(location))}")
+    return 1 if summary.failed else 0
+
+
+def _session_folders() -> tuple[str, ...]:
+    """Return the folders where known agents keep sessions. Raises ``click.ClickException`` when there is none."""
+    found = tuple(map(str, session_folders(os.environ)))
+    if not found:
+        raise click.ClickException("no known agent has sessions here; name a folder")
+    return found
+
+
+def _import_all(importer: _Importer, groups: Iterable[Group], summary: _Summary) -> None:
+    for group in groups:
+        file_format = importer.message_format(group)
+        for each in (group.names,) if file_format else [(name,) for name in group.names]:
+            _import(importer, each, summary, file_format)
+            importer.index(summary.new, _INDEX_AFTER)
+    importer.index(summary.new)
+
+
+def _changed_groups(changed: Iterable[str]) -> Iterator[Group]:
+    """Yield the groups of files that changed: a numbered file belongs to all of its folder."""
+    for group in group_files(changed, ()):
+        folder = Path(group.names[0]).parent
+        try:
+            whole = map(str, folder.iterdir()) if group.numbered else group.names
+            yield from (each for each in group_files(sorted(whole), ()) if each.numbered == group.numbered)
+        except OSError:
+            continue  # the folder is gone
+
+
+def _report_failures(walk: Walk, summary: _Summary) -> None:
     for failure in walk.failures:
         _failed(
             f"{safe(files.display_name(str(failure.filename)))}: {(failure.strerror or str(failure)).lower()}", summary
         )
-    echo(f"{summary.text(walk.skipped)}; {safe(stores.display_name(location))}")
-    return 1 if summary.failed else 0
 
 
 def _import(importer: _Importer, names: Sequence[str], summary: _Summary, file_format: TranscriptFormat | None) -> None:
@@ -191,15 +248,20 @@ def _import(importer: _Importer, names: Sequence[str], summary: _Summary, file_f
             importer.take(names[0]) if file_format is None else importer.take_messages(names, file_format, summary)
         ):
             summary.add(line)
+            if importer.live and not line.new and not line.branches:
+                continue
             branches = ", ".join(map(safe, line.branches))
             where = f", {'branch' if len(line.branches) == 1 else 'branches'} {branches}" if branches else ""
             thread = safe(stores.short(line.thread))
             about = f"thread {thread}{where}" if line.more == 0 else count(line.more, "thread")
             echo(f"{shown}: {count(line.messages, 'message')}, {line.new:,} new, {about}")
-            for note in line.notes:
+            for note in importer.fresh_notes(names[0], line.notes):
                 echo(f"{shown}: {safe_line(note)}", err=True)
     except (UnavailableError, BrokenPipeError):
         raise
+    except FileNotFoundError as error:
+        if not importer.live:
+            _failed(f"{shown}: {(error.strerror or str(error)).lower()}", summary)
     except click.ClickException as error:
         _failed(safe(error.format_message()), summary)
     except PalaverError as error:
@@ -215,6 +277,10 @@ def _import(importer: _Importer, names: Sequence[str], summary: _Summary, file_f
 
 
 def _failed(message: str, summary: _Summary) -> None:
+    """Report a failure, once: a watched file fails at each change."""
+    if message in summary.failures:
+        return
+    summary.failures.add(message)
     summary.failed += 1
     echo(f"palaver: {' '.join(message.split())}", err=True)
 
@@ -232,14 +298,20 @@ def _digest(path: Path) -> str:
 class _Importer:
     """Imports files into a store, one after the other."""
 
-    def __init__(self, open_store: Callable[[], Store], source_format: str | None, meter: Meter) -> None:
-        """Open the store when ``open`` is called, or when the first file can be read: files that fail create none."""
+    def __init__(self, open_store: Callable[[], Store], source_format: str | None, *, live: bool = False) -> None:
+        """Open the store when ``open`` is called, or when the first file can be read: files that fail create none.
+
+        With ``live``, files may be written meanwhile; ``waiting`` are those that must be read again when they settle.
+        """
+        self.live = live
+        self.waiting: set[str] = set()
+        self._noted: set[tuple[str, str]] = set()
         self._open_store = open_store
         self._opened: Store | None = None
         self._source_format = source_format
         self._intake: ConversationImporter | None = None
         self._filing: FileImporter | None = None
-        self.meter = meter
+        self.meter = Meter((), None)
         self._indexed = 0
 
     def open(self) -> Store:
@@ -258,8 +330,32 @@ class _Importer:
             self._store.index()
             self._indexed = new
 
+    def fresh_notes(self, name: str, notes: Iterable[str]) -> list[str]:
+        """Return the notes that were not shown for this file before."""
+        fresh = [note for note in notes if not self.live or (name, note) not in self._noted]
+        self._noted.update((name, note) for note in fresh)
+        return fresh
+
     def take(self, name: str) -> Iterator[_ImportLine]:
         """Import a file of any kind. Yield a line for each conversation."""
+        self.waiting.discard(name)
+        if self.live and name != files.STDIO and not folder_watch.is_settled(name):
+            yield from self._take_unsettled(name)
+        else:
+            yield from self._take(name)
+
+    def _take_unsettled(self, name: str) -> Iterator[_ImportLine]:
+        """Import the part of a transcript that is final; the rest, and any other file, waits until it is settled."""
+        self.waiting.add(name)
+        try:
+            head = beginning(name)
+            file_format = None if self._source_format == PALAVER else format_of(head, name, self._source_format)
+        except (click.ClickException, PalaverError):
+            return  # it may be recognised when there is more of it
+        if file_format is not None and file_format.layout == "lines" and b"\n" in head:
+            yield from self._format(name, file_format, settled=False)
+
+    def _take(self, name: str) -> Iterator[_ImportLine]:
         if (lines := self._unchanged(name)) is not None:
             yield from lines
             return
@@ -316,7 +412,7 @@ class _Importer:
         same = self._filing.unchanged(_state(path), lambda: _digest(path))
         return None if same is None else _merged([_ImportLine(each.thread, each.messages, 0) for each in same])
 
-    def _format(self, name: str, file_format: TranscriptFormat) -> Iterator[_ImportLine]:
+    def _format(self, name: str, file_format: TranscriptFormat, *, settled: bool = True) -> Iterator[_ImportLine]:
         """Import the conversations of a transcript while reading it."""
         if self._filing is None:
             self._filing = FileImporter(self._store)
@@ -325,11 +421,23 @@ class _Importer:
             return
         path = Path(name).absolute()
         with path.open("rb") as file:
-            yield from self._filed(self._filing, file_format, file, str(path), _state(path))
+            state = _state(path)
+            if self.live and file_format.layout == "lines":
+                yield from self._filed(self._filing, file_format, file, str(path), state, settled=settled)
+            else:
+                yield from self._filed(self._filing, file_format, file, str(path), state)
 
     def _filed(
-        self, filing: FileImporter, file_format: TranscriptFormat, file: BinaryIO, name: str, state: FileState | None
+        self,
+        filing: FileImporter,
+        file_format: TranscriptFormat,
+        file: BinaryIO,
+        name: str,
+        state: FileState | None,
+        *,
+        settled: bool | None = None,
     ) -> Iterator[_ImportLine]:
+        """Import an open file; with ``settled``, as one that may be written meanwhile."""
         digest = sha256()
 
         def on_read(piece: bytes) -> None:
@@ -338,13 +446,19 @@ class _Importer:
 
         lines: list[_ImportLine] = []
         unknown: tuple[UnknownFields, ...] = ()
-        taken = filing.add(with_messages(steps_of(file_format, file, name, on_piece=on_read)), state, digest.hexdigest)
-        for each in taken:
+        live = LiveFile(file, settled=bool(settled), on_piece=on_read)
+        if settled is None:
+            steps = with_messages(steps_of(file_format, file, name, on_piece=on_read))
+        else:
+            steps = live.steps(file_format, name)
+        for each in filing.add(steps, state, digest.hexdigest, lambda: live.is_whole):
             if isinstance(each, ImportedConversation):
                 branches = (each.branch, *each.more_branches) if each.branch else ()
                 lines.append(_ImportLine(each.thread, each.messages, each.new, branches))
             else:
                 unknown = each
+        if not lines and settled is not None and not live.is_whole:
+            return
         if not lines:
             raise click.ClickException(f"{files.display_name(name)}: there is no conversation in it")
         notes = [f"{each}; kept" for each in unknown[:_MAX_NOTES]]

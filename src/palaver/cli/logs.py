@@ -133,7 +133,7 @@ def _row(info: ThreadInfo, messages: Sequence[Message]) -> dict[str, Any]:
     prompts = [each.text for each in messages if _is_prompt(each)]
     texts = [each.text for each in answers if each.text]
     usage = usage_once(answers)
-    costs = list(_costs(answers))
+    found = list(costs(answers))
     return {
         "thread": info.id,
         "changed": info.updated_at,
@@ -143,11 +143,11 @@ def _row(info: ThreadInfo, messages: Sequence[Message]) -> dict[str, Any]:
         "answer": texts[-1] if texts else "",
         "input_tokens": (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0),
         "output_tokens": (usage.output or 0) + (usage.reasoning or 0),
-        "cost": None if not costs or None in costs else sum(each or 0.0 for each in costs),
+        "cost": None if not found or None in found else sum(each or 0.0 for each in found),
     }
 
 
-def _costs(answers: Sequence[AssistantMessage]) -> Iterator[float | None]:
+def costs(answers: Sequence[AssistantMessage]) -> Iterator[float | None]:
     """Yield the cost of each answer with usage; an answer that several messages share has the last one's."""
     responses = {each.response_id or each.id or place: each for place, each in enumerate(answers) if each.usage}
     for answer in responses.values():

@@ -49,7 +49,8 @@ class Program(Struct, frozen=True, kw_only=True):
     """A program that resumes sessions.
 
     Its data are in the folder that the first set one of ``variables`` names, and what stands after it, else in ``home``
-    beneath the user's own. ``place`` returns the place of a session in there.
+    beneath the user's own. ``place`` returns the place of a session in there, and ``sessions`` is the
+    folder of them all.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Program(Struct, frozen=True, kw_only=True):
     variables: tuple[tuple[str, str], ...] = ()
     home: str = ""
     place: PlaceRule | None = None
+    sessions: str = ""
     importer: tuple[str, ...] = ()
     new_id: Callable[[int], str] = lambda _: str(uuid4())
 
@@ -77,6 +79,17 @@ class Program(Struct, frozen=True, kw_only=True):
             if environment.get(variable):
                 return Path(os.path.abspath(os.path.expanduser(environment[variable])), beneath)  # noqa: PTH100, PTH111 (without links)
         return Path.home() / self.home
+
+
+def session_folders(environment: Mapping[str, str]) -> list[Path]:
+    """Return the folders of sessions that exist on this machine."""
+    folders = (each.data_folder(environment) / each.sessions for each in PROGRAMS if each.sessions)
+    return [each for each in folders if each.is_dir()]
+
+
+def is_session(name: str) -> bool:
+    """Return whether a file in such a folder is named as sessions are; others hold settings and outputs."""
+    return name.endswith(".jsonl") or (name.startswith("session-") and name.endswith(".json"))
 
 
 def find_program(name: str) -> Program:
@@ -221,6 +234,7 @@ PROGRAMS: Final = (
         variables=(("CLAUDE_CONFIG_DIR", ""),),
         home=".claude",
         place=_claude_code,
+        sessions="projects",
     ),
     Program(
         name="codex",
@@ -231,6 +245,7 @@ PROGRAMS: Final = (
         variables=(("CODEX_HOME", ""),),
         home=".codex",
         place=_codex,
+        sessions="sessions",
         new_id=uuid7,
     ),
     Program(
@@ -242,6 +257,7 @@ PROGRAMS: Final = (
         variables=(("GEMINI_CLI_HOME", ".gemini"),),
         home=".gemini",
         place=_gemini_cli,
+        sessions="tmp",
     ),
     Program(
         name="qwen-code",
@@ -252,6 +268,7 @@ PROGRAMS: Final = (
         variables=(("QWEN_RUNTIME_DIR", ""), ("QWEN_HOME", "")),
         home=".qwen",
         place=_qwen_code,
+        sessions="projects",
     ),
     Program(
         name="opencode",

@@ -116,11 +116,16 @@ class FileImporter:
             return None
 
     def add(
-        self, steps: Iterable[Step], state: FileState | None = None, digest: Callable[[], str] = str
+        self,
+        steps: Iterable[Step],
+        state: FileState | None = None,
+        digest: Callable[[], str] = str,
+        is_whole: Callable[[], bool] = lambda: True,
     ) -> Iterator[ImportedConversation | tuple[UnknownFields, ...]]:
         """Import what a reader yields; yield the result of each conversation when it ends, and the drift report.
 
-        ``state`` identifies the version of the file; ``digest`` returns the SHA-256 of its bytes when all were read.
+        ``state`` identifies the version of the file; ``digest`` returns the SHA-256 of its bytes when all were read,
+        and ``is_whole`` whether all of them were: else the file counts as changed the next time.
         Raises what ``Store.add`` raises.
         """
         taking: dict[str, _ConversationImport] = {}
@@ -142,7 +147,9 @@ class FileImporter:
                     yield filed
                 case Noted():
                     yield step.unknown
-        if state is not None and first is not None:
+        if first is not None and not is_whole():
+            first.write(self._store)
+        elif state is not None and first is not None:
             file = _File(state.size, state.changed_at, state.read_at, digest(), done)
             files = {**first.metadata.get(FILES, {}), state.path: structs.asdict(file)}
             structs.replace(first, metadata={**first.metadata, FILES: files}).write(self._store)

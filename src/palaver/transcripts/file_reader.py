@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from palaver.core.errors import DecodeError
 from palaver.transcripts.detection import SIZE
@@ -89,7 +89,7 @@ class Unpacker:
 
 
 _PIECE: Final = 1 << 20
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 
 def beginning(path: str) -> bytes:
@@ -101,7 +101,7 @@ def beginning(path: str) -> bytes:
 def plain(path: str) -> bytes:
     """Return the bytes of a whole file, decompressed. Raises ``OSError``, and ``DecodeError`` as ``Unpacker`` does."""
     data = Path(path).read_bytes()
-    return b"".join(Unpacker().feed(data)) if data.startswith(_ZSTD) else data
+    return b"".join(Unpacker().feed(data)) if data.startswith(ZSTD) else data
 
 
 def steps_of(
@@ -112,12 +112,12 @@ def steps_of(
     Raises ``DecodeError`` for a write-only transcript format and for input that is too large (``decompress``,
     ``record``), and ``OSError``, also for input that cannot be decompressed: the steps before it were yielded by then.
     """
-    reader = file_format.reader(Origin(name=name, beside=_beside(name)))
+    reader = file_format.reader(Origin(name=name, beside=beside(name)))
     unpacker: Unpacker | None = None
     first = True
     while piece := file.read(_PIECE):
         on_piece(piece)
-        if first and piece.startswith(_ZSTD):
+        if first and piece.startswith(ZSTD):
             unpacker = Unpacker()
         first = False
         for plain in (piece,) if unpacker is None else unpacker.feed(piece):
@@ -125,10 +125,11 @@ def steps_of(
     yield from reader.finish()
 
 
-def _beside(name: str) -> Callable[[str], bytes | None]:
+def beside(name: str) -> Callable[[str], bytes | None]:
+    """Return a function that reads a file by its path relative to the folder of a file."""
     folder = Path(name).parent if name else None
 
-    def beside(relative: str) -> bytes | None:
+    def read(relative: str) -> bytes | None:
         if folder is None or Path(relative).is_absolute():
             return None
         try:
@@ -136,4 +137,4 @@ def _beside(name: str) -> Callable[[str], bytes | None]:
         except OSError:
             return None
 
-    return cast("Callable[[str], bytes | None]", beside)
+    return read
