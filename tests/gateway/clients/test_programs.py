@@ -66,7 +66,7 @@ def test_two_calls_at_once_and_their_results(asked, name, wire):
     assert all(any(word.encode() in each for each in results.values()) for word in words)
 
 
-@pytest.mark.parametrize("wire", ["openai_chat", "anthropic_messages", "google_generate"])
+@pytest.mark.parametrize("wire", PROVIDERS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_server_that_is_busy_once_is_asked_again(asked, name, wire):
     busy = (429, {"content-type": "application/json", "retry-after": "0"}, b'{"error": {"message": "slow down"}}')
@@ -105,7 +105,7 @@ def test_a_long_stream(asked, name, wire):
     asked(name, Script(wire, text=LONG))
 
 
-@pytest.mark.parametrize("wire", ["openai_chat", "anthropic_messages", "google_generate", "openai_responses"])
+@pytest.mark.parametrize("wire", PROVIDERS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_image(asked, name, wire):
     script = Script(wire)
@@ -113,7 +113,7 @@ def test_an_image(asked, name, wire):
     assert any(b64encode(PNG[:30]).rstrip(b"=")[:36] in body for _, body in script.requests)
 
 
-@pytest.mark.parametrize("wire", ["openai_chat", "anthropic_messages", "google_generate"])
+@pytest.mark.parametrize("wire", PROVIDERS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_stream_that_fails_in_its_middle_is_asked_again_or_told(gateway, provider, tmp_path, name, wire):
     """The program ends: it has asked again and shows the answer, or says that something failed."""
@@ -129,7 +129,7 @@ def test_a_stream_that_fails_in_its_middle_is_asked_again_or_told(gateway, provi
     assert DONE in ran.stdout or ran.returncode or "overloaded" in ran.stdout + ran.stderr, (ran.stdout, ran.stderr)
 
 
-@pytest.mark.parametrize("wire", ["openai_chat", "anthropic_messages"])
+@pytest.mark.parametrize("wire", PROVIDERS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_turn_that_is_cancelled_cancels_the_model(gateway, provider, tmp_path, name, wire):
     encoder = wires.get(wire).stream_encoder()
@@ -240,15 +240,16 @@ def texts_of(messages):
 
 
 @pytest.mark.row("GW-33")
+@pytest.mark.parametrize("wire", PROVIDERS)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_turns_of_a_program_are_one_thread_in_the_log(provider, tmp_path, name):
+def test_the_turns_of_a_program_are_one_thread_in_the_log(provider, tmp_path, name, wire):
     places = Places(tmp_path / "log")
     places.folder.mkdir()
-    provider.respond = ManyTurns("anthropic_messages", PROGRAMS[name], 4)
+    provider.respond = ManyTurns(wire, PROGRAMS[name], 4)
     home = tmp_path / "home"
     home.mkdir()
     with running(places.config(targets(provider.url))) as url:
-        ran = run(PROGRAMS[name], url, "anthropic_messages", PROMPT, home)
+        ran = run(PROGRAMS[name], url, wire, PROMPT, home)
     assert DONE in ran.stdout, ran.stderr[-2000:]
     with places.exchanges() as found:
         logged = [found.read(each.id) for each in reversed(found.recent(50))]
