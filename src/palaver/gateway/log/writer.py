@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from palaver.gateway.log.spool import SpooledRecord
 
 _LOGGER: Final = logging.getLogger("palaver.gateway.log")
-_POLL: Final = 0.05
+_POLL: Final = 0.2
 """Seconds between two looks at the spool."""
 _MAX_PAUSE: Final = 5.0
 _ADOPT: Final = 10.0

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("palaver.gateway.log")
 _PAUSE: Final = 1.0
 """Seconds before a writer that died is started again."""
-_NICE: Final = 5
+_NICE: Final = 15
 """The writer may wait; answers may not."""
 
 
