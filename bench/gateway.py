@@ -99,7 +99,10 @@ def _bare(port: int, upstream: str, _: Path) -> list[str]:
 
 def _litellm(port: int, upstream: str, folder: Path) -> list[str]:
     parameters = f"{{model: openai/m, api_base: {upstream}/v1, api_key: any}}"
-    (folder / "litellm.yaml").write_text(f"model_list:\n- model_name: m\n  litellm_params: {parameters}\n", "utf-8")
+    # Else it asks a model of OpenAI through Responses, where the client speaks Messages.
+    settings = "litellm_settings: {use_chat_completions_url_for_anthropic_messages: true}"
+    text = f"model_list:\n- model_name: m\n  litellm_params: {parameters}\n{settings}\n"
+    (folder / "litellm.yaml").write_text(text, "utf-8")
     return [str(LITELLM), "--config", str(folder / "litellm.yaml"), "--port", str(port), "--num_workers", "1"]
 
 
