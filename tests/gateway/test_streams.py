@@ -1,5 +1,6 @@
 """Streams: nothing waits, what breaks is told in the wire of the client, and who goes away is not worked for."""
 
+import json
 from queue import Queue
 
 import anthropic
@@ -84,3 +85,33 @@ def test_an_official_client_streams_from_a_model_of_another_wire(gateway, provid
     ):
         assert "".join(stream.text_stream) == "alpha beta"
         assert stream.get_final_message().stop_reason == "end_turn"
+
+
+OLLAMA = [
+    {"message": {"role": "assistant", "content": "Before."}, "done": False},
+    {
+        "message": {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "call00001", "function": {"name": "f", "arguments": {}}}],
+        },
+        "done": False,
+    },
+    {"message": {"role": "assistant", "content": "Behind."}, "done": False},
+    {"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": "stop"},
+]
+
+
+@pytest.mark.row("GW-10")
+def test_a_text_before_a_call_ends_before_it(gateway, provider):
+    """Programs put the items of an answer in the order in which they end."""
+    provider.headers = {"content-type": "application/x-ndjson"}
+    provider.body = b"".join(json.dumps({"model": "m", **each}).encode() + b"\n" for each in OLLAMA)
+    tools = [{"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}]
+    body = {"model": "ollama_chat", "input": "Go.", "stream": True, "tools": tools}
+    got = httpx.post(f"{gateway}/v1/responses", json=body)
+    events = [json.loads(line[6:]) for line in got.text.splitlines() if line.startswith("data: {")]
+    ended = [each["item"] for each in events if each["type"] == "response.output_item.done"]
+    assert [each["type"] for each in ended] == ["message", "function_call", "message"]
+    assert [each["content"][0]["text"] for each in ended if each["type"] == "message"] == ["Before.", "Behind."]
+    assert events[-1]["response"]["output"] == ended

@@ -111,6 +111,10 @@ class ClientAnswer:
         """Texts that are empty so far."""
         self._left_empty: dict[int, PartStart] = {}
         """Of each choice: a text that stayed empty."""
+        self._texts: dict[int, PartStart] = {}
+        """Texts that are open, as the client got them."""
+        self._cut: dict[int, int] = {}
+        """Texts that were ended where a call began, and their choices."""
         self._shown: set[int] = set()
         """The choices that hold anything but reasoning and empty texts."""
         self._actions: dict[type, Callable[[Any], Sequence[Event]]] = {
@@ -273,20 +277,38 @@ class ClientAnswer:
             case _ if _is_empty(part):
                 self._blank[index] = event
                 return ()
+            case Text():
+                self._texts[index] = event
+                return (event,)
             case _:
                 return (event,)
 
     def _tell(self, event: TextDelta | CitationDelta) -> Sequence[Event]:
-        if event.index not in self._blank:
-            return (event,)
-        if isinstance(event, TextDelta) and not event.text:
+        index = event.index
+        if isinstance(event, TextDelta) and not event.text and (index in self._blank or index in self._cut):
             return ()
-        return (self._show(event.index), event)
+        begun: list[Event] = []
+        if index in self._blank:
+            begun.append(self._show(index))
+        elif index in self._cut:
+            number, self._made = _ENVELOPES + self._made, self._made + 1
+            self._texts[index] = PartStart(number, trusted.Text(""), self._cut.pop(index))
+            begun.append(self._texts[index])
+        start = self._texts.get(index)
+        return [*begun, event if start is None or start.index == index else structs.replace(event, index=start.index)]
 
     def _show(self, index: int) -> PartStart:
-        start = self._blank.pop(index)
+        start = self._texts[index] = self._blank.pop(index)
         self._shown.add(start.choice)
         return start
+
+    def _cut_texts(self, choice: int) -> list[Event]:
+        """End the texts before a call: clients put what they get in the order in which it ends."""
+        ended = {index: start for index, start in self._texts.items() if start.choice == choice}
+        for index in ended:
+            del self._texts[index]
+            self._cut[index] = choice
+        return [PartEnd(start.index) for start in ended.values()]
 
     def _end_text(self, event: PartEnd) -> Sequence[Event]:
         """End a text that got no delta."""
@@ -298,7 +320,7 @@ class ClientAnswer:
 
     def _start_call(self, event: PartStart, part: ToolCall) -> Sequence[Event]:
         *before, call = self._call(part, event.choice)
-        events: list[Event] = []
+        events = self._cut_texts(event.choice)
         for each in before:
             number, self._made = _ENVELOPES + self._made, self._made + 1
             events += [structs.replace(event, index=number, part=each), PartEnd(number)]
@@ -342,8 +364,11 @@ class ClientAnswer:
         if pending is not None:
             last = event.part if pending.start.index == event.index else None  # another part holds what came before
             return self._close(pending, last)
-        if event.index in self._left_out:
+        if event.index in self._left_out or self._cut.pop(event.index, None) is not None:
             return ()
+        start = self._texts.pop(event.index, None)
+        if start is not None and start.index != event.index:
+            return (PartEnd(start.index),)  # another part holds what came before
         match event.part:
             case ToolCall() as call:
                 return (structs.replace(event, part=self._last_word(event.index, call)),)

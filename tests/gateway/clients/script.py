@@ -16,6 +16,16 @@ def answered(*content, calls=(), finish="stop", usage=SMALL):
     return Response(assistant(*content, *calls, model="model-1", usage=usage, finish_reason=finish))
 
 
+COUNTED = b'{"input_tokens":7,"inputTokens":7}'
+
+
+def is_count(wire, body):
+    """Whether a request asks for the number of its tokens only."""
+    if wire == "bedrock_converse":
+        return body.startswith(b'{"input":{"converse":')
+    return wire == "anthropic_messages" and b'"max_tokens"' not in body
+
+
 class Script:
     """Answers as a model would: calls first, if there are any, and text when their results came.
 
@@ -27,8 +37,8 @@ class Script:
         self.thought, self.text = () if thought is None else (thought,), text
 
     def __call__(self, body):
-        if self.wire.name == "anthropic_messages" and b'"max_tokens"' not in body:  # tokens are counted
-            return 200, {"content-type": "application/json"}, b'{"input_tokens":7}'
+        if is_count(self.wire.name, body):
+            return 200, {"content-type": "application/json"}, COUNTED
         request = self.wire.decode_request(body)
         self.requests.append((request, body))
         if self.failures:

@@ -21,7 +21,7 @@ from palaver.core.messages import ToolMessage
 from palaver.core.parts import Reasoning, Text
 from palaver.gateway import GatewayConfig
 from tests.gateway.clients.programs import PACKAGES, PNG, PROGRAMS, run, started
-from tests.gateway.clients.script import DONE, PROMPT, SMALL, Script, answered
+from tests.gateway.clients.script import COUNTED, DONE, PROMPT, SMALL, Script, answered, is_count
 from tests.gateway.log.logs import Places
 from tests.gateway.running import PROVIDERS, running, targets
 from tests.gateway.test_wires import STREAM_TYPES
@@ -155,8 +155,8 @@ class ManyTurns(Script):
         self.program, self.turns = program, turns
 
     def __call__(self, body):
-        if self.wire.name == "anthropic_messages" and b'"max_tokens"' not in body:  # tokens are counted
-            return 200, {"content-type": "application/json"}, b'{"input_tokens":7}'
+        if is_count(self.wire.name, body):
+            return 200, {"content-type": "application/json"}, COUNTED
         request = self.wire.decode_request(body)
         self.requests.append((request, body))
         done = sum(isinstance(each, ToolMessage) for each in request.messages)
@@ -178,8 +178,8 @@ class Compacted(ManyTurns):
         self.asks, self.grown, self.asked, self.continued = asks, [], [], []
 
     def __call__(self, body):
-        if self.wire.name == "anthropic_messages" and b'"max_tokens"' not in body:  # tokens are counted
-            return 200, {"content-type": "application/json"}, b'{"input_tokens":7}'
+        if is_count(self.wire.name, body):
+            return 200, {"content-type": "application/json"}, COUNTED
         request = self.wire.decode_request(body)
         if self.asks in request.messages[-1].text:
             self.requests.append((request, body))
