@@ -85,8 +85,10 @@ def serve(
     check = None if chosen.keys is not None and chosen.keys.required else _check_local
     file = None if config is None else Path(config)
     with closing(listener.bind(host, port, _BACKLOG, check)) as bound:
+        from palaver.gateway.garbage import collect_rarely
         from palaver.gateway.server import backend_options
 
+        collect_rarely()
         return anyio.run(_serve, chosen, host, bound, file, watch, backend_options=backend_options())
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, json
 
+from palaver.gateway.garbage import collect_rarely
 from palaver.gateway.log.options import LogOptions
 from palaver.gateway.log.sink import Sink
 from palaver.gateway.log.writer import Writer
@@ -102,6 +103,7 @@ def main() -> None:
     logging.basicConfig(format="%(name)s: %(message)s")
     if sys.platform != "win32":
         os.nice(_NICE)
+    collect_rarely()
     task = json.decode(sys.stdin.buffer.readline(), type=_Task)
     stop = threading.Event()
 
