@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from palaver.models import Model
     from palaver.models.endpoint import HttpCall
     from palaver.models.http import HttpResponse, Timeouts
+    from palaver.wires._engine.list_memory import RequestReader
 
 LIMIT: Final = 256 * 1024 * 1024
 """Bytes of memory."""
@@ -46,6 +47,12 @@ _LAST: Final = 4
 def cost_of(body: bytes) -> int:
     """Return about how many bytes a conversation takes: measured as 7 kB, and four times its body."""
     return 8192 + 4 * len(body)
+
+
+def settled_in(reader: RequestReader, body: bytes) -> int:
+    """Return how many bytes of a body that was read a later one of its conversation has to share."""
+    last = reader.last_item(_LAST)
+    return body.rfind(last) if last else len(body) // 2
 
 
 def same_beginning(before: Sequence[object], now: Sequence[object]) -> int:
@@ -101,8 +108,7 @@ class Conversation(Sender):
         self.body = body
         request = self._reader.read(body)
         self.messages = request.messages
-        last = self._reader.last_item(_LAST)
-        self.settled = body.rfind(last) if last else len(body) // 2
+        self.settled = settled_in(self._reader, body)
         return request
 
     async def send(self, call: HttpCall, timeouts: Timeouts, /) -> HttpResponse:

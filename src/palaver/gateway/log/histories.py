@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from palaver import wires
-from palaver.gateway.conversations import cost_of, same_beginning
+from palaver.gateway.conversations import cost_of, same_beginning, settled_in
 from palaver.gateway.log.history import digest
 from palaver.gateway.recent_bodies import RecentBodies
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _LIMIT: Final = 64 << 20
 """Bytes of memory."""
-_LAST: Final = 4
-"""How many of the last messages may differ."""
 
 
 class _Read(NamedTuple):
@@ -47,7 +45,5 @@ class Histories:
         messages = request.messages
         same = same_beginning(known.messages, messages)
         digests = (*known.digests[:same], *map(digest, messages[same:]))
-        last = known.reader.last_item(_LAST)
-        settled = body.rfind(last) if last else len(body) // 2
-        self._recent.give_back(key, body, settled, _Read(known.reader, messages, digests))
+        self._recent.give_back(key, body, settled_in(known.reader, body), _Read(known.reader, messages, digests))
         return request, digests
