@@ -53,7 +53,7 @@ def refuse_stored_content(request: Request, wire: str, body: bytes, model: str) 
 
     ``wire`` is the client's, ``body`` what it sent.
     """
-    fields = request.provider.get(wire, {}) if wire in _FIELDS else {}
+    fields: Mapping[str, object] = request.provider.get(wire, {}) if wire in _FIELDS else {}
     names = [name for name in _FIELDS.get(wire, ()) if fields.get(name) is not None]
     if any(mark in body for mark in _MARKS.get(wire, ())):
         names += dict.fromkeys(_stored(request.messages, wire))
